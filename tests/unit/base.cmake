@@ -1,0 +1,1 @@
+noria_test(NAME params_test LABELS unit SOURCES unit/params_test.cc)

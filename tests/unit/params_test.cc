@@ -1,0 +1,70 @@
+#include "base/params.hpp"
+
+#include <gtest/gtest.h>
+
+namespace noria {
+namespace {
+
+Result<Params, std::string> load(std::vector<const char*> environment) {
+  environment.push_back(nullptr);
+  return load_params(environment.data());
+}
+
+TEST(Params, Defaults_hold_where_the_environment_is_silent) {
+  const auto params = load({"PATH=/bin", "HOME=/"});
+  ASSERT_TRUE(params.is_ok());
+  EXPECT_EQ(params->qps_per_connection, Params{}.qps_per_connection);
+  EXPECT_FALSE(params->soft);
+}
+
+TEST(Params, Sizes_take_units_and_nothing_else) {
+  // Whole string, K/M/G.  Expect: 1024-based.
+  EXPECT_EQ(load({"NORIA_STRIPE_MIN=64K"})->stripe_min_bytes, 64_KiB);
+  EXPECT_EQ(load({"NORIA_STRIPE_MIN=1m"})->stripe_min_bytes, 1_MiB);
+
+  // Sign, blank, trailing text, overflow, out of range.  Expect: refused by name, value and range.
+  for (const char* bad : {"NORIA_STRIPE_MIN=-1", "NORIA_STRIPE_MIN= 8K", "NORIA_STRIPE_MIN=8Kx",
+                          "NORIA_STRIPE_MIN=", "NORIA_STRIPE_MIN=99999999999999999999",
+                          "NORIA_STRIPE_MIN=18014398509481984K", "NORIA_STRIPE_MIN=1"}) {
+    const auto refused = load({bad});
+    ASSERT_FALSE(refused.is_ok()) << bad;
+    EXPECT_NE(refused.failure().find("NORIA_STRIPE_MIN"), std::string::npos);
+    EXPECT_NE(refused.failure().find("4K to 1G bytes"), std::string::npos) << refused.failure();
+  }
+}
+
+TEST(Params, Booleans_are_words_not_truthiness) {
+  EXPECT_TRUE(load({"NORIA_SOFT=on"})->soft);
+  EXPECT_FALSE(load({"NORIA_SOFT=FALSE"})->soft);
+  EXPECT_FALSE(load({"NORIA_SOFT=yes"}).is_ok());
+}
+
+TEST(Params, Choices_are_listed_when_refused) {
+  EXPECT_EQ(load({"NORIA_SOFT_COPY=shm"})->soft_copy, "shm");
+  const auto refused = load({"NORIA_SOFT_COPY=sh"});
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_NE(refused.failure().find("auto|cma|shm"), std::string::npos);
+}
+
+TEST(Params, Reals_refuse_what_is_not_a_number) {
+  EXPECT_DOUBLE_EQ(load({"NORIA_SOFT_RATE_GBIT=8.25"})->soft_rate_gbit, 8.25);
+  EXPECT_FALSE(load({"NORIA_SOFT_RATE_GBIT=nan"}).is_ok());
+  EXPECT_FALSE(load({"NORIA_SOFT_RATE_GBIT=fast"}).is_ok());
+}
+
+TEST(Params, An_unknown_name_is_answered_with_the_nearest_one) {
+  const auto refused = load({"NORIA_SOFT_RAET_GBIT=8"});
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_NE(refused.failure().find("NORIA_SOFT_RATE_GBIT"), std::string::npos);
+}
+
+TEST(Params, Every_row_says_when_to_change_it) {
+  for (const ParamRow& row : param_rows(Params{})) {
+    EXPECT_TRUE(std::string(row.name).starts_with("NORIA_"));
+    EXPECT_GE(std::string(row.sentence).size(), 40u) << row.name;
+    EXPECT_TRUE(row.is_default) << row.name;
+  }
+}
+
+}  // namespace
+}  // namespace noria

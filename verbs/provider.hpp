@@ -1,0 +1,58 @@
+// Provider: the verbs library this process uses, and the devices it shows.
+//
+// Order of choice: NORIA_IBVERBS names a library; NORIA_SOFT=1 takes the software HCA that lies
+// beside our own library; libibverbs.so.1 if it shows a port that is ACTIVE; then, for
+// Use::collective only, the software HCA. Use::plugin never falls back to it by itself, so that a
+// cluster whose NICs vanished falls back to NCCL's own sockets instead of crawling.
+//
+// Threads: open_provider() init only; the result is immutable and shared.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/params.hpp"
+#include "base/result.hpp"
+
+namespace noria::verbs {
+
+class Api;
+
+enum class Use { plugin, collective };
+enum class ProviderKind : uint8_t { hardware = 1, software = 2 };
+
+struct PortInfo {
+  std::string device;  // "mlx5_0"
+  uint8_t port = 1;
+  bool is_active = false;
+  bool is_ethernet = false;  // RoCE: addressed by GID; else InfiniBand: by LID
+  uint32_t speed_mbps = 0;
+  uint16_t lid = 0;
+  int numa_node = -1;
+  std::string sysfs_path;  // where ibv_device.ibdev_path points
+};
+
+class Provider {
+ public:
+  ProviderKind kind() const { return kind_; }
+  const Api& api() const { return *api_; }
+  const std::string& library_path() const { return path_; }
+  const std::vector<PortInfo>& ports() const { return ports_; }
+  // One line for people when the choice needs saying, as "no RDMA device was found: using the
+  // software HCA (…/libnoria-softverbs.so)"; empty otherwise.
+  const std::string& notice() const { return notice_; }
+
+ private:
+  friend Result<std::shared_ptr<const Provider>, std::string> open_provider(const Params&, Use);
+  Provider() = default;
+  std::shared_ptr<const Api> api_;
+  std::vector<PortInfo> ports_;
+  std::string path_, notice_;
+  ProviderKind kind_ = ProviderKind::hardware;
+};
+
+// The failure is one line that says what was tried and what to do.
+Result<std::shared_ptr<const Provider>, std::string> open_provider(const Params& params, Use use);
+
+}  // namespace noria::verbs

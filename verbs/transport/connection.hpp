@@ -1,0 +1,79 @@
+// SendConnection and RecvConnection: the two ends of a one-way connection over all its rails and
+// queue pairs.
+//
+// Messages are receiver-driven: the n-th message sent lands in the memory of the n-th receive
+// posted; a receive posts a credit that says where. try_* return null for *not yet* (no credit, no
+// free slot in the window, or the connection failed: then status() is not ok and says why). A
+// message may be shorter than its receive, never longer (the sender's request fails with
+// Code::bad_argument). Zero bytes are ordinary. Requests complete in any order between kinds; in
+// order within sends and within receives.
+//
+// Waiting for a credit is never an error. A connection fails when the transport says so: completion
+// status, closed control socket, asynchronous event. Then all its requests complete with that
+// Status and describe() names the peer, the queue pair and the cause.
+//
+// Threads: the owner of the domain.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/check.hpp"
+#include "base/status.hpp"
+#include "verbs/transport/region.hpp"
+#include "verbs/transport/request.hpp"
+
+namespace noria::transport {
+
+// Messages in flight on one connection. The credit ring, the receive queues and the request pools
+// are sized by it.
+inline constexpr uint32_t kWindow = 64;
+
+class SendState;
+class RecvState;
+
+class SendConnection {
+ public:
+  explicit SendConnection(std::unique_ptr<SendState> state);
+  ~SendConnection();  // closes; requests in flight are forgotten, no byte of them is touched after
+  SendConnection(const SendConnection&) = delete;
+  SendConnection& operator=(const SendConnection&) = delete;
+
+  // Sends `bytes` from region.base() + offset to the receiver's next receive.
+  NORIA_HOT Request* try_send(const Region& region, uint64_t offset, uint64_t bytes);
+  // A message of at most kInlineBytes whose bytes are taken before the call returns.
+  NORIA_HOT Request* try_send_inline(const void* data, uint32_t bytes);
+  void release(Request* request);
+
+  Status status() const;         // ok while usable
+  std::string describe() const;  // for errors: peer, queue pairs, cause
+
+  static constexpr uint32_t kInlineBytes = 64;
+
+ private:
+  std::unique_ptr<SendState> state_;
+};
+
+class RecvConnection {
+ public:
+  explicit RecvConnection(std::unique_ptr<RecvState> state);
+  ~RecvConnection();
+  RecvConnection(const RecvConnection&) = delete;
+  RecvConnection& operator=(const RecvConnection&) = delete;
+
+  // Receives the next message, of at most `bytes`, at region.base() + offset.
+  NORIA_HOT Request* try_recv(const Region& region, uint64_t offset, uint64_t bytes);
+  // Reads `bytes` at `remote_offset` of a region that the sender exposed, without its help.
+  NORIA_HOT Request* try_read(const Region& local, uint64_t local_offset,
+                              const RemoteRegion& remote, uint64_t remote_offset, uint64_t bytes);
+  void release(Request* request);
+
+  Status status() const;
+  std::string describe() const;
+
+ private:
+  std::unique_ptr<RecvState> state_;
+};
+
+}  // namespace noria::transport

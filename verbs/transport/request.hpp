@@ -1,0 +1,35 @@
+// Request: one message or read under way.
+//
+// Made by try_send(), try_recv() and try_read() of a connection, from that connection's own fixed
+// pool (kWindow in flight in each direction); given back with release(). It is done when its bytes
+// are where they belong, or when it failed.
+//
+// Threads: the owner of the connection's domain.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.hpp"
+
+namespace noria::transport {
+
+class Request {
+ public:
+  bool is_done() const { return done_; }
+  Status status() const { return status_; }  // valid once done
+  uint64_t bytes() const { return bytes_; }  // true length once done; may be less than was offered
+
+ private:
+  friend class SendConnection;
+  friend class RecvConnection;
+  friend class RequestAccess;  // progress and completion routing
+
+  uint64_t bytes_ = 0;
+  Status status_;
+  uint32_t slot_ = 0;
+  uint16_t pieces_left_ = 0;  // 0 and not yet known: see progress
+  bool done_ = false;
+  bool in_use_ = false;
+};
+
+}  // namespace noria::transport
