@@ -1,0 +1,76 @@
+// Collective: one operation on the ring, from submission to result.
+//
+// An all-reduce of the C API has one part; a reducer's step is one collective whose parts are its
+// buckets in plan order, then a part of one int64 that carries the step's verdict (op max), so that
+// every rank learns of every rank's error in the same step. Segments of all parts flow through the
+// ring as one stream: no bubble between buckets.
+//
+// Whoever makes it owns it, with the memory and regions it names, until is_done(). The segments'
+// readiness is set by others while the ring runs.
+//
+// Threads: filled in by its maker before submit(); then the engine's, but for `pending` (any thread
+// counts down with release, the ring reads with acquire) and `state` (written once by the engine
+// with release, read by anyone with acquire). Times and failure are read after is_done().
+#pragma once
+
+#include <noria/bucketing.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "bucketing/failure.hpp"
+#include "bucketing/segments.hpp"
+#include "verbs/transport/region.hpp"
+
+namespace noria::bucketing {
+
+enum class Kind : uint8_t { all_reduce = 1, broadcast = 2, barrier = 3 };
+
+struct Part {
+  const std::byte* in = nullptr;  // may equal out
+  std::byte* out = nullptr;
+  uint64_t count = 0;  // elements
+  noria_dtype dtype = NORIA_FLOAT32;
+  noria_op op = NORIA_SUM;
+  // Registered memory that covers [in, in + bytes) and [out, out + bytes); null lets the ring
+  // register for the time of the collective.
+  const transport::Region* in_region = nullptr;
+  const transport::Region* out_region = nullptr;
+
+  // Filled in by the ring; ns of CLOCK_MONOTONIC.
+  int64_t start_ns = 0;  // first segment under way
+  int64_t end_ns = 0;    // last segment done
+  int64_t wire_ns = 0;   // time with at least one segment under way
+};
+
+// Where the ring neighbour to the left keeps the same part; learnt once for prepared collectives,
+// else carried by the header message of each call.
+struct RemotePart {
+  transport::RemoteRegion in_region, out_region;
+  uint64_t in_offset = 0, out_offset = 0;
+};
+
+struct Collective {
+  enum class State : int32_t { queued = 0, running = 1, done = 2 };
+
+  Kind kind = Kind::all_reduce;
+  int32_t root = 0;  // broadcast
+  std::vector<Part> parts;
+  std::vector<Segment> segments;             // cut_segments() of the parts
+  std::vector<RemotePart> left;              // empty: exchanged by the header message
+  std::atomic<uint32_t>* pending = nullptr;  // one a segment, 0 is ready; null: all are ready
+  uint64_t fingerprint = 0;                  // of kind, root and the parts' shapes, dtypes and ops
+  int64_t timeout_ns = 0;                    // without progress; 0: the engine's
+
+  std::atomic<State> state{State::queued};
+  Failure failure{NORIA_OK, {}};  // code NORIA_OK: success
+
+  bool is_done() const { return state.load(std::memory_order_acquire) == State::done; }
+};
+
+// Cuts the segments and computes the fingerprint. Call after the parts are set.
+void prepare(Collective& collective, uint32_t ranks);
+
+}  // namespace noria::bucketing

@@ -1,0 +1,53 @@
+// Engine: the queue of collectives of a communicator and whoever drives them.
+//
+// Collectives run in order of submission. A communication thread drives them; it spins for at most
+// kSpin, then sleeps in Domain::arm_and_wait(), so that an idle engine costs nothing. A thread that
+// waits for a result helps: it takes the driver's seat when the communication thread is not in it,
+// which saves two thread switches a call. The seat is one mutex, never held while asleep.
+//
+// Every collective has a bound: time_out without progress (the ring moved nothing) fails it and, as
+// the ring is then out of step, the communicator. A stopped peer is slow, not dead.
+//
+// Threads: submit(), wake(), wait(), fail() any thread; create() and destructor init only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.hpp"
+#include "bucketing/collective.hpp"
+#include "bucketing/control.hpp"
+#include "bucketing/ring.hpp"
+
+namespace noria::bucketing {
+
+class Engine {
+ public:
+  // `ring` null: one rank; collectives are copies.
+  static Outcome<std::unique_ptr<Engine>> create(std::unique_ptr<transport::Domain> domain,
+                                                 std::unique_ptr<Ring> ring, ControlPlane* control,
+                                                 Nanoseconds timeout);
+  ~Engine();  // fails what is queued with ABORTED
+
+  // Queues it. `wake_driver` false leaves the communication thread asleep: for callers that wait at
+  // once and drive it themselves.
+  void submit(Collective& collective, bool wake_driver);
+  // A segment of a queued collective became ready. A system call only if the driver sleeps.
+  NORIA_HOT void wake();
+  // True when done; false when the deadline passed before. Helps to drive meanwhile.
+  bool wait(Collective& collective, Nanoseconds deadline);
+
+  // Everything queued and to come fails with this; announced to all ranks.
+  void fail(const Failure& failure);
+  bool failed() const;
+
+  Ring* ring();                 // null with one rank
+  transport::Domain* domain();  // null with one rank
+
+ private:
+  class State;
+  explicit Engine(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace noria::bucketing

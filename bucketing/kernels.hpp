@@ -1,0 +1,43 @@
+// The arithmetic of reductions, vectorised with run-time dispatch (Highway).
+//
+// f16 and bf16 are widened to f32 for each operation and rounded to nearest even. Sizes are
+// elements. Any alignment of the element works; `out` may be one of the inputs, otherwise no
+// overlap.
+//
+// Threads: any thread.
+#pragma once
+
+#include <noria/bucketing.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace noria::bucketing {
+
+constexpr uint32_t dtype_bytes(noria_dtype dtype) {
+  switch (dtype) {
+    case NORIA_INT8:
+    case NORIA_UINT8: return 1;
+    case NORIA_FLOAT16:
+    case NORIA_BFLOAT16: return 2;
+    case NORIA_INT32:
+    case NORIA_UINT32:
+    case NORIA_FLOAT32: return 4;
+    case NORIA_INT64:
+    case NORIA_UINT64:
+    case NORIA_FLOAT64: return 8;
+    default: return 0;  // not a dtype
+  }
+}
+const char* dtype_name(noria_dtype dtype);  // "float32"
+const char* op_name(noria_op op);           // "sum"
+bool is_reducible(noria_dtype dtype);
+bool is_integer(noria_dtype dtype);
+
+// out[i] = a[i] op b[i]. AVG adds: scale() divides once at the end.
+void reduce(noria_dtype dtype, noria_op op, void* out, const void* a, const void* b,
+            uint64_t count);
+// out[i] = out[i] / divisor, floating-point dtypes only.
+void divide(noria_dtype dtype, void* out, uint64_t count, uint32_t divisor);
+
+}  // namespace noria::bucketing

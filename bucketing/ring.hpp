@@ -1,0 +1,57 @@
+// Ring: runs one Collective at a time over connections to the left and right neighbour.
+//
+// The reduce-scatter phase fetches the left neighbour's partial chunk (one-sided read into a
+// cache-hot block where reads are cheap, else a message into staging) and adds; the all-gather
+// phase sends each finished chunk straight into the neighbour's final buffer. Every rank walks the
+// segments in the same order, so messages match without tags, and each chunk is added in ring order
+// whatever the order of arrival: results are bitwise equal on all ranks.
+//
+// start() and advance() never block. advance() does no allocation, lock or system call of its own.
+//
+// Threads: connect() init only; the rest the engine's driver, one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/check.hpp"
+#include "base/params.hpp"
+#include "bucketing/collective.hpp"
+#include "bucketing/control.hpp"
+#include "bucketing/failure.hpp"
+#include "verbs/transport/domain.hpp"
+
+namespace noria::bucketing {
+
+class Ring {
+ public:
+  // Collective over `control`: agrees on the fetch mode and connects the neighbours. Blocks at most
+  // until `deadline`.
+  static Outcome<std::unique_ptr<Ring>> connect(transport::Domain& domain, ControlPlane& control,
+                                                const Params& params, const std::string& host,
+                                                Nanoseconds deadline);
+  ~Ring();
+
+  // Exchanges RemoteParts for a collective that will run many times. Collective over `control`.
+  Outcome<Ok> exchange_parts(Collective& collective, Nanoseconds deadline);
+
+  enum class Progress { none, some, finished, failed };
+
+  // Makes it the current one; there must be none.
+  void start(Collective& collective);
+  // Moves the current collective and polls the domain.
+  NORIA_HOT Progress advance();
+  const Failure& failure() const;  // after failed: the ring can only be destroyed
+
+  // What it waits for now, for time-outs: "segment 3 of 12 from rank 2".
+  std::string waiting_for() const;
+  bool uses_reads() const;
+
+ private:
+  class State;
+  explicit Ring(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace noria::bucketing

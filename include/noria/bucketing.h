@@ -1,0 +1,208 @@
+/* noria/bucketing.h: communicators, collectives, and the gradient reducer.
+ *
+ *   noria_unique_id id; noria_get_unique_id(&id);          on rank 0, then carry it to the others
+ *   noria_comm_create(&config, &comm);                     every rank
+ *   noria_reducer_create(comm, &rc, &r);                   every rank, same tensors in the same order
+ *   noria_reducer_add(r, &tensor, &id) ...; noria_reducer_seal(r);
+ *   each step:
+ *     noria_step_begin(r, 0);
+ *     noria_grad_ready(r, id, gradient, NULL);             from each gradient hook, any thread
+ *     noria_step_end(r, NULL, &report);                    averaged gradients are in place
+ *
+ * The rules of this boundary stand in noria.h.
+ */
+#ifndef NORIA_BUCKETING_H
+#define NORIA_BUCKETING_H
+
+#include <noria/noria.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- types ------------------------------------------------------------------------------------ */
+
+typedef int32_t noria_dtype; /* numbers are NCCL's */
+enum {
+  NORIA_INT8 = 0,
+  NORIA_UINT8 = 1,
+  NORIA_INT32 = 2,
+  NORIA_UINT32 = 3,
+  NORIA_INT64 = 4,
+  NORIA_UINT64 = 5,
+  NORIA_FLOAT16 = 6,
+  NORIA_FLOAT32 = 7,
+  NORIA_FLOAT64 = 8,
+  NORIA_BFLOAT16 = 9
+};
+/* Reductions take int32, int64, float16, bfloat16, float32, float64; others answer UNSUPPORTED.
+ * Broadcast takes all. */
+
+typedef int32_t noria_op; /* numbers are NCCL's */
+enum { NORIA_SUM = 0, NORIA_PROD = 1, NORIA_MAX = 2, NORIA_MIN = 3, NORIA_AVG = 4 };
+/* NORIA_AVG divides after the sum; of integers it is refused with ARG. */
+
+typedef struct noria_comm noria_comm;
+typedef struct noria_work noria_work;
+typedef struct noria_reducer noria_reducer;
+
+typedef struct {
+  char bytes[128];
+} noria_unique_id;
+
+/* A queue of work on a device. A NULL noria_stream* is the host: memory is ready when the call is
+ * made and results are ready when it returns. Other kinds answer UNSUPPORTED. */
+enum { NORIA_STREAM_HOST = 0, NORIA_STREAM_CUDA = 1 };
+typedef struct {
+  uint32_t struct_size;
+  uint32_t kind;
+  void* handle;
+  int32_t device;
+} noria_stream;
+
+/* ---- communicators ---------------------------------------------------------------------------- */
+
+typedef struct {
+  uint32_t struct_size;
+  int32_t rank; /* with id; -1: rank and size from the launcher's variables */
+  int32_t size;
+  const noria_unique_id* id;      /* NULL: NORIA_ROOT or the launcher says where rank 0 is */
+  uint32_t start_timeout_ms;      /* 0: NORIA_START_TIMEOUT_MS */
+  uint32_t collective_timeout_ms; /* without progress; 0: NORIA_TIMEOUT_MS */
+} noria_comm_config;
+#define NORIA_COMM_CONFIG_INIT {(uint32_t)sizeof(noria_comm_config), -1, -1, NULL, 0, 0}
+
+/* Opens the listener that the ranks will meet at, in this process, which must become rank 0 (or be a
+ * parent that forks it). Interface as NORIA_SOCKET_IFNAME says.
+ * Threads: any. Blocks: no. Ownership: the caller's struct. */
+NORIA_API noria_status noria_get_unique_id(noria_unique_id* id);
+
+/* Joins the communicator. Every rank calls it; it returns when all have joined and their ring is
+ * connected, or with MISSING naming the ranks that did not come within start_timeout_ms.
+ * One rank needs no device.
+ * Threads: any. Blocks: up to start_timeout_ms. Ownership: destroy the comm. */
+NORIA_API noria_status noria_comm_create(const noria_comm_config* config, noria_comm** comm);
+
+/* Threads: any. Blocks: no. */
+NORIA_API noria_status noria_comm_rank(const noria_comm* comm, int32_t* rank);
+NORIA_API noria_status noria_comm_size(const noria_comm* comm, int32_t* size);
+
+/* Fails everything under way on every rank with ABORTED and this text; the communicator can only be
+ * destroyed afterwards. `why` may be NULL.
+ * Threads: any, while other calls are under way. Blocks: no. */
+NORIA_API noria_status noria_comm_abort(noria_comm* comm, const char* why);
+
+/* Ends the communicator on this rank. Work that was not waited for is aborted. Reducers must be
+ * destroyed and works released before.
+ * Threads: one, no other call under way. Blocks: briefly. */
+NORIA_API void noria_comm_destroy(noria_comm* comm);
+
+/* ---- collectives ------------------------------------------------------------------------------ */
+/* Ranks call the same collectives in the same order with the same count, dtype, op and root; else all
+ * of them fail with ORDER or MISMATCH. `in` may equal `out`. Buffers stay valid until the work is done.
+ * `work` receives a handle, to be waited for or tested, then released. With a NULL `work` the call
+ * blocks until the result is there, which is the fastest way for small sizes: the caller's own thread
+ * drives the ring.
+ * While a step of a reducer is open on the communicator they answer STATE: use another communicator.
+ * Threads: one at a time per communicator (the order of calls is the order on the wire).
+ * Blocks: only with a NULL work. Ownership: release the work. */
+
+NORIA_API noria_status noria_all_reduce(noria_comm* comm, const void* in, void* out, uint64_t count,
+                                        noria_dtype dtype, noria_op op, const noria_stream* stream,
+                                        noria_work** work);
+/* `in` is read on root only, and may be NULL elsewhere. */
+NORIA_API noria_status noria_broadcast(noria_comm* comm, const void* in, void* out, uint64_t count,
+                                       noria_dtype dtype, int32_t root, const noria_stream* stream,
+                                       noria_work** work);
+NORIA_API noria_status noria_barrier(noria_comm* comm, const noria_stream* stream,
+                                     noria_work** work);
+/* Each rank gets count elements of the reduction of size * count. UNSUPPORTED in this version. */
+NORIA_API noria_status noria_reduce_scatter(noria_comm* comm, const void* in, void* out,
+                                            uint64_t count, noria_dtype dtype, noria_op op,
+                                            const noria_stream* stream, noria_work** work);
+/* Each rank gives count elements and gets size * count. UNSUPPORTED in this version. */
+NORIA_API noria_status noria_all_gather(noria_comm* comm, const void* in, void* out, uint64_t count,
+                                        noria_dtype dtype, const noria_stream* stream,
+                                        noria_work** work);
+
+/* OK, IN_PROGRESS, or the failure. Threads: any. Blocks: no. */
+NORIA_API noria_status noria_work_test(noria_work* work);
+/* Waits at most timeout_ms (0: for ever, within the collective's own time-out). TIMEOUT leaves the work
+ * under way. Threads: any. Blocks: yes; the waiting thread helps to drive the ring. */
+NORIA_API noria_status noria_work_wait(noria_work* work, uint32_t timeout_ms);
+/* Gives the handle back; the collective goes on if it is under way. NULL is fine. Threads: any. */
+NORIA_API void noria_work_release(noria_work* work);
+
+/* ---- the reducer ------------------------------------------------------------------------------ */
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t arena;              /* 1: gradients are written into views of noria's memory, no copies */
+  uint64_t bucket_bytes;       /* 0: 25 MiB. A bucket closes at or above it: tensors are not split */
+  uint64_t first_bucket_bytes; /* 0: 1 MiB, so that communication starts early */
+  noria_op op;                 /* NORIA_AVG or NORIA_SUM */
+  uint32_t step_timeout_ms;    /* without progress in step_end; 0: the communicator's */
+} noria_reducer_config;
+#define NORIA_REDUCER_CONFIG_INIT \
+  {(uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0}
+
+typedef struct {
+  uint32_t struct_size;
+  noria_dtype dtype;
+  const char* name; /* NUL-terminated; used in errors and compared across ranks; copied */
+  uint64_t numel;   /* 0 is fine */
+} noria_tensor_desc;
+#define NORIA_TENSOR_DESC_INIT {(uint32_t)sizeof(noria_tensor_desc), NORIA_FLOAT32, NULL, 0}
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t buckets;
+  uint64_t step;            /* counts from 0 */
+  uint64_t bytes;           /* of all gradients */
+  int64_t step_ns;          /* begin to end of step_end */
+  int64_t communication_ns; /* sum of the buckets' wire times */
+  int64_t exposed_ns;       /* from the last gradient's readiness to the end of step_end */
+} noria_step_report;
+#define NORIA_STEP_REPORT_INIT {(uint32_t)sizeof(noria_step_report), 0, 0, 0, 0, 0, 0}
+
+/* Threads: init only. Blocks: no. Ownership: destroy before the comm. */
+NORIA_API noria_status noria_reducer_create(noria_comm* comm, const noria_reducer_config* config,
+                                            noria_reducer** reducer);
+/* Registers a tensor, in the framework's registration order; buckets are filled in reverse of it.
+ * Names must differ. Threads: init only. Blocks: no. */
+NORIA_API noria_status noria_reducer_add(noria_reducer* reducer, const noria_tensor_desc* tensor,
+                                         uint32_t* id);
+/* Fixes the plan. Collective: the ranks compare what they registered; where they differ all get
+ * MISMATCH naming the first difference and the ranks. Averages of integers are refused.
+ * Threads: init only. Blocks: up to the start time-out. */
+NORIA_API noria_status noria_reducer_seal(noria_reducer* reducer);
+/* Arena mode: where the gradient of `id` lives, aligned to its dtype; valid until destroy.
+ * Threads: any, after seal. Blocks: no. */
+NORIA_API noria_status noria_reducer_view(noria_reducer* reducer, uint32_t id, void** ptr,
+                                          uint64_t* bytes);
+
+/* Opens a step. `flags` must be 0 in this version. Threads: one at a time. Blocks: no. */
+NORIA_API noria_status noria_step_begin(noria_reducer* reducer, uint32_t flags);
+/* The gradient of `id` is complete. Copy mode: `grad` is read now, and written with the result in
+ * step_end; it stays valid until then. Arena mode: `grad` is the view, or NULL. Twice in a step is
+ * DUP_READY, here and in everybody's step_end. While step_end runs, or with no step open: STATE.
+ * Threads: any, several at once. Blocks: no; no allocation; a system call only to wake the
+ * communication thread when a piece of a bucket became complete and it sleeps. */
+NORIA_API noria_status noria_grad_ready(noria_reducer* reducer, uint32_t id, const void* grad,
+                                        const noria_stream* producer);
+/* Waits until every bucket is reduced. If a rank missed a tensor, or was ready twice, every rank gets
+ * that failure in this same step, naming tensors and ranks; results are then undefined until
+ * noria_reducer_reset(). `report` may be NULL.
+ * Threads: one at a time. Blocks: until the result is there. */
+NORIA_API noria_status noria_step_end(noria_reducer* reducer, const noria_stream* consumer,
+                                      noria_step_report* report);
+/* After a failed step, or in the midst of one: back to between steps. A step left half-way fails on
+ * the other ranks with ABORTED. Threads: one at a time. Blocks: as step_end. */
+NORIA_API noria_status noria_reducer_reset(noria_reducer* reducer);
+/* Threads: one, no other call under way. Blocks: briefly. */
+NORIA_API void noria_reducer_destroy(noria_reducer* reducer);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

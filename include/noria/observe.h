@@ -1,0 +1,64 @@
+/* noria/observe.h: look at noria from outside: parameters, communicators, the last step's buckets.
+ *
+ * The rules of this boundary stand in noria.h. Nothing here changes anything.
+ */
+#ifndef NORIA_OBSERVE_H
+#define NORIA_OBSERVE_H
+
+#include <noria/bucketing.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A parameter, with the value that this process's environment gives it. Texts are cut to fit. */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t is_default;
+  char name[64];
+  char value[128];
+  char default_value[64];
+  char accepts[128];
+  char sentence[512];
+} noria_param_info;
+
+/* Row `index` of the table; ARG past its end, or when the environment holds a bad value (the text of
+ * noria_last_error() names it). Threads: any. Blocks: no. */
+NORIA_API noria_status noria_observe_param(uint32_t index, noria_param_info* info);
+
+typedef struct {
+  uint32_t struct_size;
+  int32_t rank;
+  int32_t size;
+  uint32_t reads;          /* 1: the ring pulls by one-sided reads; 0: by messages */
+  uint64_t sent_bytes;     /* payload as the device counted it, since the communicator was made */
+  uint64_t received_bytes;
+  char device[256]; /* "noria0 port 1 (software HCA, cross-memory attach)" */
+  char notice[256]; /* what needs saying of the choice of device; may be empty */
+} noria_comm_info;
+
+/* Threads: any, no collective under way. Blocks: no. */
+NORIA_API noria_status noria_observe_comm(const noria_comm* comm, noria_comm_info* info);
+
+/* One bucket: its place in the plan and its times in the last step, ns of CLOCK_MONOTONIC. */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t bucket;
+  uint32_t tensors;
+  noria_dtype dtype;
+  uint64_t bytes;
+  int64_t ready_ns; /* last tensor ready */
+  int64_t start_ns; /* first piece on the wire: a bucket is sent while it fills */
+  int64_t end_ns;   /* last piece reduced and gathered */
+  int64_t wire_ns;  /* time with at least one piece of it under way */
+} noria_bucket_info;
+
+/* Writes the first `capacity` buckets in launch order and says how many there are.
+ * Threads: one at a time with the steps. Blocks: no. */
+NORIA_API noria_status noria_observe_buckets(const noria_reducer* reducer, noria_bucket_info* out,
+                                             uint32_t capacity, uint32_t* count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
