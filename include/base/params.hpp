@@ -8,20 +8,15 @@
 // Threads: load_params() init only; a loaded Params is read from any thread.
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <cctype>
-#include <charconv>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/log.hpp"
 #include "base/result.hpp"
-#include "base/units.hpp"
+#include "base/value_text.hpp"
 
 namespace noria {
 
@@ -57,84 +52,18 @@ struct ParamRow {
 
 namespace detail {
 
-inline std::string number_text(double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
-}
-
-inline std::string bytes_text(uint64_t value, const char* unit) {
-  if (std::strcmp(unit, "bytes") != 0 || value == 0) return std::to_string(value);
-  constexpr std::array<std::pair<uint64_t, const char*>, 3> kSuffixes{
-      {{1_GiB, "G"}, {1_MiB, "M"}, {1_KiB, "K"}}};
-  for (const auto& [size, suffix] : kSuffixes)
-    if (value % size == 0) return std::to_string(value / size) + suffix;
-  return std::to_string(value);
-}
-
-// Digits with an optional K, M or G. Refuses signs, blanks, trailing text and overflow.
-inline bool parse_uint(std::string_view text, uint64_t* out) {
-  unsigned shift = 0;
-  if (!text.empty()) {
-    switch (std::toupper(static_cast<unsigned char>(text.back()))) {
-      case 'K': shift = 10; break;
-      case 'M': shift = 20; break;
-      case 'G': shift = 30; break;
-      default: break;
-    }
-    if (shift != 0) text.remove_suffix(1);
-  }
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return false;
-  if ((value << shift) >> shift != value) return false;
-  *out = value << shift;
-  return true;
-}
-
-inline bool parse_real(std::string_view text, double* out) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return false;
-  if (!(value == value)) return false;  // NaN is inside no range
-  *out = value;
-  return true;
-}
-
-inline bool parse_bool(std::string_view text, bool* out) {
-  std::string lower(text);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (lower == "1" || lower == "true" || lower == "on") return *out = true, true;
-  if (lower == "0" || lower == "false" || lower == "off") return *out = false, true;
-  return false;
-}
-
-inline bool is_choice(std::string_view text, std::string_view choices) {
-  while (true) {
-    const size_t bar = choices.find('|');
-    if (choices.substr(0, bar) == text) return true;
-    if (bar == std::string_view::npos) return false;
-    choices.remove_prefix(bar + 1);
-  }
+// Variables that belong to others and are honoured as they stand.
+inline void take_foreign(std::string_view name, std::string_view value, Params* params) {
+  if (name == "NCCL_SOCKET_IFNAME") params->nccl_socket_ifname = value;
+  if (name == "NCCL_SOCKET_FAMILY") params->nccl_socket_family = value;
+  if (name == "RANK") params->rank = value;
+  if (name == "WORLD_SIZE") params->world_size = value;
+  if (name == "LOCAL_RANK") params->local_rank = value;
+  if (name == "MASTER_ADDR") params->master_addr = value;
+  if (name == "MASTER_PORT") params->master_port = value;
 }
 
 }  // namespace detail
-
-// The number of single-character edits that turn one string into the other.
-inline size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
 
 // All rows with the values of `params`, in table order.
 inline std::vector<ParamRow> param_rows(const Params& params) {
@@ -167,6 +96,17 @@ inline std::vector<ParamRow> param_rows(const Params& params) {
   return rows;
 }
 
+// The name in the table that takes the fewest edits to reach.
+inline std::string nearest_param(std::string_view name) {
+  std::string nearest;
+  size_t least = SIZE_MAX;
+  for (const ParamRow& row : param_rows(Params{})) {
+    const size_t distance = edit_distance(name, row.name);
+    if (distance < least) least = distance, nearest = row.name;
+  }
+  return nearest;
+}
+
 // Reads the environment given as NAME=value strings, null-terminated, as in environ(7).
 // Pass the process's own `environ`, or a list of a test's.
 inline Result<Params, std::string> load_params(const char* const* environment) {
@@ -182,13 +122,7 @@ inline Result<Params, std::string> load_params(const char* const* environment) {
     const std::string_view name = pair.substr(0, equals);
     const std::string_view value = pair.substr(equals + 1);
 
-    if (name == "NCCL_SOCKET_IFNAME") params.nccl_socket_ifname = value;
-    if (name == "NCCL_SOCKET_FAMILY") params.nccl_socket_family = value;
-    if (name == "RANK") params.rank = value;
-    if (name == "WORLD_SIZE") params.world_size = value;
-    if (name == "LOCAL_RANK") params.local_rank = value;
-    if (name == "MASTER_ADDR") params.master_addr = value;
-    if (name == "MASTER_PORT") params.master_port = value;
+    detail::take_foreign(name, value, &params);
     if (!name.starts_with("NORIA_")) continue;
 
     bool known = false;
@@ -231,15 +165,9 @@ inline Result<Params, std::string> load_params(const char* const* environment) {
 #undef NORIA_PARAM_BOOL
 #undef NORIA_PARAM_UINT
 #undef NORIA_PARAM_REAL
-    if (!known) {
-      const char* nearest = "";
-      size_t least = SIZE_MAX;
-      for (const ParamRow& row : param_rows(Params{})) {
-        const size_t distance = edit_distance(name, row.name);
-        if (distance < least) least = distance, nearest = row.name;
-      }
-      return std::string(name) + " is not a variable of noria; the nearest is " + nearest;
-    }
+    if (!known)
+      return std::string(name) + " is not a variable of noria; the nearest is " +
+             nearest_param(name);
   }
   constexpr std::array<std::string_view, 4> kLevels{"none", "error", "warn", "info"};
   for (size_t i = 0; i < kLevels.size(); ++i)

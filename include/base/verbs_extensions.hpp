@@ -5,8 +5,7 @@
 //
 //   ibv_noria_features  what the device is good at (VerbsFeature bits)
 //   ibv_noria_alloc     zeroed, page-aligned memory that peers map: reads and writes of it are
-//   loads
-//                       and stores. It is ordinary memory: register it like any other.
+//                       loads and stores. It is ordinary memory: register it like any other.
 //   ibv_noria_free      gives it back; deregister first. 0, or an errno value
 //   ibv_noria_stats     counters of the port since the context was opened. 0, or an errno value
 //   ibv_noria_describe  one line for people: "software HCA, cross-memory attach"

@@ -2,7 +2,7 @@
  *
  *   noria_unique_id id; noria_get_unique_id(&id);          on rank 0, then carry it to the others
  *   noria_comm_create(&config, &comm);                     every rank
- *   noria_reducer_create(comm, &rc, &r);                   every rank, same tensors in the same order
+ *   noria_reducer_create(comm, &rc, &r);                   every rank; same tensors, same order
  *   noria_reducer_add(r, &tensor, &id) ...; noria_reducer_seal(r);
  *   each step:
  *     noria_step_begin(r, 0);
@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/* ---- types ------------------------------------------------------------------------------------ */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 typedef int32_t noria_dtype; /* numbers are NCCL's */
 enum {
@@ -60,7 +60,7 @@ typedef struct {
   int32_t device;
 } noria_stream;
 
-/* ---- communicators ---------------------------------------------------------------------------- */
+/* ---- communicators --------------------------------------------------------------------------- */
 
 typedef struct {
   uint32_t struct_size;
@@ -70,10 +70,11 @@ typedef struct {
   uint32_t start_timeout_ms;      /* 0: NORIA_START_TIMEOUT_MS */
   uint32_t collective_timeout_ms; /* without progress; 0: NORIA_TIMEOUT_MS */
 } noria_comm_config;
-#define NORIA_COMM_CONFIG_INIT {(uint32_t)sizeof(noria_comm_config), -1, -1, NULL, 0, 0}
+#define NORIA_COMM_CONFIG_INIT \
+  { (uint32_t)sizeof(noria_comm_config), -1, -1, NULL, 0, 0 }
 
-/* Opens the listener that the ranks will meet at, in this process, which must become rank 0 (or be a
- * parent that forks it). Interface as NORIA_SOCKET_IFNAME says.
+/* Opens the listener that the ranks will meet at, in this process, which must become rank 0 (or be
+ * a parent that forks it). Interface as NORIA_SOCKET_IFNAME says.
  * Threads: any. Blocks: no. Ownership: the caller's struct. */
 NORIA_API noria_status noria_get_unique_id(noria_unique_id* id);
 
@@ -97,13 +98,13 @@ NORIA_API noria_status noria_comm_abort(noria_comm* comm, const char* why);
  * Threads: one, no other call under way. Blocks: briefly. */
 NORIA_API void noria_comm_destroy(noria_comm* comm);
 
-/* ---- collectives ------------------------------------------------------------------------------ */
-/* Ranks call the same collectives in the same order with the same count, dtype, op and root; else all
- * of them fail with ORDER or MISMATCH. `in` may equal `out`. Buffers stay valid until the work is done.
- * `work` receives a handle, to be waited for or tested, then released. With a NULL `work` the call
- * blocks until the result is there, which is the fastest way for small sizes: the caller's own thread
- * drives the ring.
- * While a step of a reducer is open on the communicator they answer STATE: use another communicator.
+/* ---- collectives ----------------------------------------------------------------------------- */
+/* Ranks call the same collectives in the same order with the same count, dtype, op and root; else
+ * all of them fail with ORDER or MISMATCH. `in` may equal `out`. Buffers stay valid until the work
+ * is done. `work` receives a handle, to be waited for or tested, then released. With a NULL `work`
+ * the call blocks until the result is there, which is the fastest way for small sizes: the caller's
+ * own thread drives the ring.
+ * While a step of a reducer is open on the communicator they answer STATE: use another one.
  * Threads: one at a time per communicator (the order of calls is the order on the wire).
  * Blocks: only with a NULL work. Ownership: release the work. */
 
@@ -127,24 +128,24 @@ NORIA_API noria_status noria_all_gather(noria_comm* comm, const void* in, void* 
 
 /* OK, IN_PROGRESS, or the failure. Threads: any. Blocks: no. */
 NORIA_API noria_status noria_work_test(noria_work* work);
-/* Waits at most timeout_ms (0: for ever, within the collective's own time-out). TIMEOUT leaves the work
- * under way. Threads: any. Blocks: yes; the waiting thread helps to drive the ring. */
+/* Waits at most timeout_ms (0: for ever, within the collective's own time-out). TIMEOUT leaves the
+ * work under way. Threads: any. Blocks: yes; the waiting thread helps to drive the ring. */
 NORIA_API noria_status noria_work_wait(noria_work* work, uint32_t timeout_ms);
 /* Gives the handle back; the collective goes on if it is under way. NULL is fine. Threads: any. */
 NORIA_API void noria_work_release(noria_work* work);
 
-/* ---- the reducer ------------------------------------------------------------------------------ */
+/* ---- the reducer ----------------------------------------------------------------------------- */
 
 typedef struct {
   uint32_t struct_size;
-  uint32_t arena;              /* 1: gradients are written into views of noria's memory, no copies */
-  uint64_t bucket_bytes;       /* 0: 25 MiB. A bucket closes at or above it: tensors are not split */
+  uint32_t arena;              /* 1: gradients are written into views of noria's memory */
+  uint64_t bucket_bytes;       /* 0: 25 MiB. A bucket closes at or above it; tensors stay whole */
   uint64_t first_bucket_bytes; /* 0: 1 MiB, so that communication starts early */
   noria_op op;                 /* NORIA_AVG or NORIA_SUM */
   uint32_t step_timeout_ms;    /* without progress in step_end; 0: the communicator's */
 } noria_reducer_config;
 #define NORIA_REDUCER_CONFIG_INIT \
-  {(uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0}
+  { (uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0 }
 
 typedef struct {
   uint32_t struct_size;
@@ -152,7 +153,8 @@ typedef struct {
   const char* name; /* NUL-terminated; used in errors and compared across ranks; copied */
   uint64_t numel;   /* 0 is fine */
 } noria_tensor_desc;
-#define NORIA_TENSOR_DESC_INIT {(uint32_t)sizeof(noria_tensor_desc), NORIA_FLOAT32, NULL, 0}
+#define NORIA_TENSOR_DESC_INIT \
+  { (uint32_t)sizeof(noria_tensor_desc), NORIA_FLOAT32, NULL, 0 }
 
 typedef struct {
   uint32_t struct_size;
@@ -163,7 +165,8 @@ typedef struct {
   int64_t communication_ns; /* sum of the buckets' wire times */
   int64_t exposed_ns;       /* from the last gradient's readiness to the end of step_end */
 } noria_step_report;
-#define NORIA_STEP_REPORT_INIT {(uint32_t)sizeof(noria_step_report), 0, 0, 0, 0, 0, 0}
+#define NORIA_STEP_REPORT_INIT \
+  { (uint32_t)sizeof(noria_step_report), 0, 0, 0, 0, 0, 0 }
 
 /* Threads: init only. Blocks: no. Ownership: destroy before the comm. */
 NORIA_API noria_status noria_reducer_create(noria_comm* comm, const noria_reducer_config* config,
@@ -190,8 +193,8 @@ NORIA_API noria_status noria_step_begin(noria_reducer* reducer, uint32_t flags);
  * communication thread when a piece of a bucket became complete and it sleeps. */
 NORIA_API noria_status noria_grad_ready(noria_reducer* reducer, uint32_t id, const void* grad,
                                         const noria_stream* producer);
-/* Waits until every bucket is reduced. If a rank missed a tensor, or was ready twice, every rank gets
- * that failure in this same step, naming tensors and ranks; results are then undefined until
+/* Waits until every bucket is reduced. If a rank missed a tensor, or was ready twice, every rank
+ * gets that failure in this same step, naming tensors and ranks; results are then undefined until
  * noria_reducer_reset(). `report` may be NULL.
  * Threads: one at a time. Blocks: until the result is there. */
 NORIA_API noria_status noria_step_end(noria_reducer* reducer, const noria_stream* consumer,

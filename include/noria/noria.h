@@ -6,7 +6,8 @@
  *     than that; fields are only ever appended. Zero in a field that says so means its default.
  *  3. Functions return noria_status. Out-parameters come last and are written only on success.
  *  4. Nothing allocated here is freed by you, and the other way round, but for handles.
- *  5. Times are uint32_t milliseconds or int64_t nanoseconds of CLOCK_MONOTONIC, sizes uint64_t bytes.
+ *  5. Times are uint32_t milliseconds or int64_t nanoseconds of CLOCK_MONOTONIC; sizes are uint64_t
+ *     bytes.
  *  6. Each declaration says Threads, Blocks, Ownership.
  */
 #ifndef NORIA_NORIA_H
@@ -34,16 +35,16 @@ typedef int32_t noria_status;
 enum {
   NORIA_OK = 0,
   NORIA_IN_PROGRESS = 1,
-  NORIA_E_ARG = -1,          /* an argument, a configuration or a NORIA_ variable is not acceptable */
-  NORIA_E_STATE = -2,        /* not now: the object is in another phase */
-  NORIA_E_ORDER = -3,        /* ranks called collectives in different order */
-  NORIA_E_MISMATCH = -4,     /* ranks disagree on what must agree */
-  NORIA_E_DUP_READY = -5,    /* a tensor was ready twice in a step */
-  NORIA_E_MISSING = -6,      /* a tensor, or a rank, did not come */
-  NORIA_E_TIMEOUT = -7,      /* no progress within the bound */
-  NORIA_E_PEER = -8,         /* another rank died or failed */
-  NORIA_E_NET = -9,          /* the network failed */
-  NORIA_E_DEVICE = -10,      /* the device failed, or there is none */
+  NORIA_E_ARG = -1,       /* an argument, configuration or NORIA_ variable is not acceptable */
+  NORIA_E_STATE = -2,     /* not now: the object is in another phase */
+  NORIA_E_ORDER = -3,     /* ranks called collectives in different order */
+  NORIA_E_MISMATCH = -4,  /* ranks disagree on what must agree */
+  NORIA_E_DUP_READY = -5, /* a tensor was ready twice in a step */
+  NORIA_E_MISSING = -6,   /* a tensor, or a rank, did not come */
+  NORIA_E_TIMEOUT = -7,   /* no progress within the bound */
+  NORIA_E_PEER = -8,      /* another rank died or failed */
+  NORIA_E_NET = -9,       /* the network failed */
+  NORIA_E_DEVICE = -10,   /* the device failed, or there is none */
   NORIA_E_NOMEM = -11,
   NORIA_E_ABORTED = -12,     /* noria_comm_abort() was called, here or elsewhere */
   NORIA_E_UNSUPPORTED = -13, /* not built, or not for this dtype or device */
@@ -56,7 +57,8 @@ enum {
 NORIA_API const char* noria_status_name(noria_status status);
 
 /* The text of the calling thread's last failure: object, peer, cause, what to try. Copies at most
- * capacity - 1 bytes and a NUL; returns the length of the whole text. Empty when nothing failed yet.
+ * capacity - 1 bytes and a NUL; returns the length of the whole text. Empty when nothing failed
+ * yet.
  * Threads: any; each has its own. Blocks: no. Ownership: the caller's buffer. */
 NORIA_API size_t noria_last_error(char* text, size_t capacity);
 

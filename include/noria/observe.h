@@ -22,16 +22,16 @@ typedef struct {
   char sentence[512];
 } noria_param_info;
 
-/* Row `index` of the table; ARG past its end, or when the environment holds a bad value (the text of
- * noria_last_error() names it). Threads: any. Blocks: no. */
+/* Row `index` of the table; ARG past its end, or when the environment holds a bad value (the text
+ * of noria_last_error() names it). Threads: any. Blocks: no. */
 NORIA_API noria_status noria_observe_param(uint32_t index, noria_param_info* info);
 
 typedef struct {
   uint32_t struct_size;
   int32_t rank;
   int32_t size;
-  uint32_t reads;          /* 1: the ring pulls by one-sided reads; 0: by messages */
-  uint64_t sent_bytes;     /* payload as the device counted it, since the communicator was made */
+  uint32_t reads;      /* 1: the ring pulls by one-sided reads; 0: by messages */
+  uint64_t sent_bytes; /* payload as the device counted it, since the communicator was made */
   uint64_t received_bytes;
   char device[256]; /* "noria0 port 1 (software HCA, cross-memory attach)" */
   char notice[256]; /* what needs saying of the choice of device; may be empty */

@@ -1,0 +1,105 @@
+// Values as people write them: numbers with units, words, and the distance between two names.
+//
+// Parsing is strict: the whole string or nothing. Pure functions of their arguments.
+//
+// Threads: any thread.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/units.hpp"
+
+namespace noria {
+
+namespace detail {
+
+inline std::string number_text(double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+inline std::string bytes_text(uint64_t value, const char* unit) {
+  if (std::strcmp(unit, "bytes") != 0 || value == 0) return std::to_string(value);
+  constexpr std::array<std::pair<uint64_t, const char*>, 3> kSuffixes{
+      {{1_GiB, "G"}, {1_MiB, "M"}, {1_KiB, "K"}}};
+  for (const auto& [size, suffix] : kSuffixes)
+    if (value % size == 0) return std::to_string(value / size) + suffix;
+  return std::to_string(value);
+}
+
+// Digits with an optional K, M or G. Refuses signs, blanks, trailing text and overflow.
+inline bool parse_uint(std::string_view text, uint64_t* out) {
+  unsigned shift = 0;
+  if (!text.empty()) {
+    switch (std::toupper(static_cast<unsigned char>(text.back()))) {
+      case 'K': shift = 10; break;
+      case 'M': shift = 20; break;
+      case 'G': shift = 30; break;
+      default: break;
+    }
+    if (shift != 0) text.remove_suffix(1);
+  }
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return false;
+  if ((value << shift) >> shift != value) return false;
+  *out = value << shift;
+  return true;
+}
+
+inline bool parse_real(std::string_view text, double* out) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return false;
+  if (!(value == value)) return false;  // NaN is inside no range
+  *out = value;
+  return true;
+}
+
+inline bool parse_bool(std::string_view text, bool* out) {
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (lower == "1" || lower == "true" || lower == "on") return *out = true, true;
+  if (lower == "0" || lower == "false" || lower == "off") return *out = false, true;
+  return false;
+}
+
+inline bool is_choice(std::string_view text, std::string_view choices) {
+  while (true) {
+    const size_t bar = choices.find('|');
+    if (choices.substr(0, bar) == text) return true;
+    if (bar == std::string_view::npos) return false;
+    choices.remove_prefix(bar + 1);
+  }
+}
+
+}  // namespace detail
+
+// The number of single-character edits that turn one string into the other.
+inline size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace noria
