@@ -9,8 +9,9 @@
 // readiness is set by others while the ring runs.
 //
 // Threads: filled in by its maker before submit(); then the engine's, but for `pending` (any thread
-// counts down with release, the ring reads with acquire) and `state` (written once by the engine
-// with release, read by anyone with acquire). Times and failure are read after is_done().
+// counts down with release, the ring reads with acquire), `patience_from` (its maker's) and `state`
+// (written once by the engine with release, read by anyone with acquire). Times and failure are
+// read after is_done().
 #pragma once
 
 #include <noria/bucketing.h>
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "bucketing/failure.hpp"
 #include "bucketing/segments.hpp"
 #include "verbs/transport/region.hpp"
@@ -63,6 +65,9 @@ struct Collective {
   std::atomic<uint32_t>* pending = nullptr;  // one a segment, 0 is ready; null: all are ready
   uint64_t fingerprint = 0;                  // of kind, root and the parts' shapes, dtypes and ops
   int64_t timeout_ns = 0;                    // without progress; 0: the engine's
+  // The time-out counts from here if that is later than the last progress. A step is submitted when
+  // it begins and waits for the backward pass however long that takes: kNever until step_end.
+  std::atomic<Nanoseconds> patience_from{0};  // relaxed: a time-out a moment early or late is fine
 
   std::atomic<State> state{State::queued};
   Failure failure{NORIA_OK, {}};  // code NORIA_OK: success

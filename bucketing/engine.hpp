@@ -40,6 +40,7 @@ class Engine {
   // Everything queued and to come fails with this; announced to all ranks.
   void fail(const Failure& failure);
   bool failed() const;
+  Failure failure() const;  // after failed()
 
   Ring* ring();                 // null with one rank
   transport::Domain* domain();  // null with one rank
