@@ -1,0 +1,38 @@
+# cmake --install build: libraries, public headers, tools, noria.pc and the CMake package
+# noria::noria. Everything refers to its neighbours by relative paths, so the tree may be moved, and
+# `--prefix` may differ from the one that was configured.
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/noria DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h")
+foreach(library noria noria_softverbs)
+  if(TARGET ${library})
+    install(TARGETS ${library} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
+endforeach()
+
+# Every program that the perf room builds into bin/ is a tool.
+if(NORIA_PERF AND EXISTS ${CMAKE_SOURCE_DIR}/perf/CMakeLists.txt)
+  get_property(perf_targets DIRECTORY ${CMAKE_SOURCE_DIR}/perf PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(tool ${perf_targets})
+    get_target_property(kind ${tool} TYPE)
+    if(kind STREQUAL "EXECUTABLE")
+      install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    endif()
+  endforeach()
+endif()
+
+file(RELATIVE_PATH NORIA_PREFIX_FROM_PC
+     ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(${CMAKE_CURRENT_LIST_DIR}/noria.pc.in ${CMAKE_BINARY_DIR}/noria.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/noria.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/noriaConfig.cmake.in
+  ${CMAKE_BINARY_DIR}/noriaConfig.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/noria
+  PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
+# Until 1.0 a minor version may change the C API.
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/noriaConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/noriaConfig.cmake ${CMAKE_BINARY_DIR}/noriaConfigVersion.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/noria)

@@ -1,0 +1,97 @@
+// The installed tree, used by a program that knows nothing of this repository: through pkg-config,
+// through CMake, and after the tree was moved.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// One rank needs no device: what is shown is that the library is found, linked and loaded.
+constexpr const char* kProgram = R"(
+#include <noria/bucketing.h>
+#include <noria/observe.h>
+int main(void) {
+  noria_comm_config config = NORIA_COMM_CONFIG_INIT;
+  noria_comm* comm = NULL;
+  float in[3] = {1, 2, 3}, out[3] = {0, 0, 0};
+  config.rank = 0;
+  config.size = 1;
+  if (noria_comm_create(&config, &comm) != NORIA_OK) return 1;
+  if (noria_all_reduce(comm, in, out, 3, NORIA_FLOAT32, NORIA_SUM, NULL, NULL) != NORIA_OK) return 2;
+  noria_comm_destroy(comm);
+  return out[2] == 3 ? 0 : 3;
+}
+)";
+
+constexpr const char* kProject = R"(
+cmake_minimum_required(VERSION 3.20)
+project(user LANGUAGES C)
+find_package(noria 0.1 REQUIRED)
+add_executable(user user.c)
+target_link_libraries(user PRIVATE noria::noria)
+)";
+
+class InstallTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "noria_install_XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    std::ofstream(folder_ / "user.c") << kProgram;
+    std::ofstream(folder_ / "CMakeLists.txt") << kProject;
+    ASSERT_EQ(run(std::string(NORIA_CMAKE " --install " NORIA_BUILD_DIR " --prefix ") +
+                  (folder_ / "first").string()),
+              0)
+        << log();
+    // What works only where it was installed would be found out here.
+    fs::rename(folder_ / "first", prefix());
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  fs::path prefix() const { return folder_ / "moved"; }
+
+  int run(const std::string& command) const {
+    const std::string whole = "cd '" + folder_.string() + "' && { " + command + "; } >log 2>&1";
+    return std::system(whole.c_str());
+  }
+  std::string log() const {
+    std::ifstream stream(folder_ / "log");
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(InstallTest, A_c_program_finds_it_through_pkg_config) {
+  const std::string pc = (prefix() / NORIA_LIBDIR / "pkgconfig").string();
+  const std::string flags = "$(PKG_CONFIG_PATH=" + pc + " pkg-config --cflags --libs noria)";
+  ASSERT_EQ(
+      run(NORIA_C_COMPILER " -std=c11 -Wall -Werror " NORIA_SANITIZE_FLAGS " -o user user.c " +
+          flags),
+      0)
+      << log();
+  // Expect: the program runs with nothing but the path of the library.
+  EXPECT_EQ(run("LD_LIBRARY_PATH=" + (prefix() / NORIA_LIBDIR).string() + " ./user"), 0) << log();
+}
+
+TEST_F(InstallTest, A_cmake_project_finds_noria_noria) {
+  ASSERT_EQ(run(NORIA_CMAKE " -B out -DCMAKE_C_COMPILER=" NORIA_C_COMPILER
+                            " -DCMAKE_C_FLAGS='" NORIA_SANITIZE_FLAGS "' -DCMAKE_PREFIX_PATH=" +
+                prefix().string() + " && " NORIA_CMAKE " --build out"),
+            0)
+      << log();
+  EXPECT_EQ(run("out/user"), 0) << log();
+}
+
+TEST_F(InstallTest, The_software_hca_lies_beside_the_library) {
+  // Expect: where libnoria looks for it, which is its own folder.
+  EXPECT_TRUE(fs::exists(prefix() / NORIA_LIBDIR / "libnoria.so"));
+  EXPECT_TRUE(fs::exists(prefix() / NORIA_LIBDIR / "libnoria-softverbs.so"));
+}
+
+}  // namespace
