@@ -1,0 +1,7 @@
+if(TARGET noria_softverbs)
+  include(support/soft.cmake)
+  noria_soft_test(NAME soft_rc_test LABELS conformance TIMEOUT 120
+                  SOURCES conformance/soft_rc_test.cc conformance/soft_queue_test.cc)
+  noria_soft_test(NAME soft_channel_test LABELS conformance TIMEOUT 60
+                  SOURCES conformance/soft_channel_test.cc)
+endif()
