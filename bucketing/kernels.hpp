@@ -1,8 +1,8 @@
 // The arithmetic of reductions, vectorised with run-time dispatch (Highway).
 //
-// f16 and bf16 are widened to f32 for each operation and rounded to nearest even. Sizes are
-// elements. Any alignment of the element works; `out` may be one of the inputs, otherwise no
-// overlap.
+// f16 and bf16 are widened to f32 for each operation and rounded to nearest even. Integers wrap.
+// MAX and MIN hand on a NaN of either side: a gradient that went bad must not vanish in a maximum.
+// Sizes are elements. Any alignment works; `out` may be one of the inputs, otherwise no overlap.
 //
 // Threads: any thread.
 #pragma once
@@ -11,6 +11,8 @@
 
 #include <cstddef>
 #include <cstdint>
+
+#include "base/check.hpp"
 
 namespace noria::bucketing {
 
@@ -34,10 +36,11 @@ const char* op_name(noria_op op);           // "sum"
 bool is_reducible(noria_dtype dtype);
 bool is_integer(noria_dtype dtype);
 
-// out[i] = a[i] op b[i]. AVG adds: scale() divides once at the end.
-void reduce(noria_dtype dtype, noria_op op, void* out, const void* a, const void* b,
-            uint64_t count);
-// out[i] = out[i] / divisor, floating-point dtypes only.
-void divide(noria_dtype dtype, void* out, uint64_t count, uint32_t divisor);
+// out[i] = a[i] op b[i]. AVG adds: its last addition is add_divide(). The dtype is reducible.
+NORIA_HOT void reduce(noria_dtype dtype, noria_op op, void* out, const void* a, const void* b,
+                      uint64_t count);
+// out[i] = (a[i] + b[i]) / divisor in one pass; floating-point dtypes only.
+NORIA_HOT void add_divide(noria_dtype dtype, void* out, const void* a, const void* b,
+                          uint64_t count, uint32_t divisor);
 
 }  // namespace noria::bucketing

@@ -1,0 +1,52 @@
+#include "bucketing/collective.hpp"
+
+#include "bucketing/kernels.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+// FNV-1a over the fields' values, so that padding does not count.
+class Fingerprint {
+ public:
+  void add(uint64_t value) {
+    for (int i = 0; i < 8; ++i) {
+      hash_ = (hash_ ^ (value & 0xFF)) * 0x100000001B3;
+      value >>= 8;
+    }
+  }
+  uint64_t value() const { return hash_; }
+
+ private:
+  uint64_t hash_ = 0xCBF29CE484222325;
+};
+
+uint64_t fingerprint_of(const Collective& collective) {
+  Fingerprint fingerprint;
+  fingerprint.add(static_cast<uint64_t>(collective.kind));
+  fingerprint.add(static_cast<uint64_t>(collective.root));
+  fingerprint.add(collective.parts.size());
+  for (const Part& part : collective.parts) {
+    fingerprint.add(part.count);
+    fingerprint.add(static_cast<uint64_t>(part.dtype));
+    fingerprint.add(static_cast<uint64_t>(part.op));
+  }
+  return fingerprint.value();
+}
+
+}  // namespace
+
+void prepare(Collective& collective, uint32_t ranks) {
+  // A barrier is an all-reduce of one number in the ring's own memory: nobody has the result before
+  // everybody gave.
+  if (collective.kind == Kind::barrier)
+    collective.parts.assign(1, Part{.count = 1, .dtype = NORIA_INT64, .op = NORIA_MAX});
+
+  std::vector<PartShape> shapes;
+  shapes.reserve(collective.parts.size());
+  for (const Part& part : collective.parts)
+    shapes.push_back({.count = part.count, .element_bytes = dtype_bytes(part.dtype)});
+  collective.segments = cut_segments(shapes, ranks);
+  collective.fingerprint = fingerprint_of(collective);
+}
+
+}  // namespace noria::bucketing
