@@ -1,5 +1,6 @@
 #include "tests/tidy/readme_tables.hpp"
 
+#include "base/counters.hpp"
 #include "base/params.hpp"
 
 namespace noria::tidy {
@@ -27,8 +28,19 @@ std::string params_table() {
   return text;
 }
 
+std::string counters_table() {
+  std::string text =
+      "| counter | unit | what it counts |\n"
+      "|---|---|---|\n";
+  for (const CounterRow& row : kCounterRows)
+    text += "| `" + std::string(row.name) + "` | " + row.unit + " | " + cell(row.sentence) + " |\n";
+  return text;
+}
+
 }  // namespace
 
-std::vector<ReadmeTable> readme_tables() { return {{"params", params_table()}}; }
+std::vector<ReadmeTable> readme_tables() {
+  return {{"params", params_table()}, {"counters", counters_table()}};
+}
 
 }  // namespace noria::tidy

@@ -1,1 +1,2 @@
 noria_test(NAME params_test LABELS unit SOURCES unit/params_test.cc)
+noria_test(NAME counters_test LABELS unit SOURCES unit/counters_test.cc)
