@@ -1,15 +1,18 @@
 // ControlPlane: the ranks' TCP star around rank 0: who is there, small gathers, and bad news.
 //
-// A thread of its own sleeps on the sockets. EOF or a reset means that a rank died; TCP keep-alive
-// (1 s) finds a cut link; a stopped process keeps its sockets and is alive. The first failure that
-// any rank announces, or that rank 0 sees, fans out to all and is sticky: failed() turns true
-// everywhere.
+// A thread of its own sleeps on the sockets: no periodic wake-ups. EOF or a reset without goodbye
+// means that a rank died; TCP keep-alive finds a cut link; a stopped process keeps its sockets and
+// is alive. The first failure that reaches rank 0 fans out and is sticky: failed() turns true
+// everywhere, with the same text. Whoever announces waits for rank 0's verdict, a second at most,
+// because what it saw may be the consequence of what rank 0 knows already: the neighbour that hung
+// up may itself have failed because another rank died.
+//
+// A stranger at rank 0's port is dropped without harm: it must bring the job's token first.
 //
 // Threads: join() init only; all_gather() one at a time per rank and the same order on all ranks;
 // the rest any thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,33 +29,45 @@ class ControlPlane {
   struct Options {
     int32_t rank = 0;
     int32_t size = 1;
-    std::string root_host;  // where rank 0 listens
+    std::string root_host;  // where rank 0 listens: a name or a numeric address
     uint16_t root_port = 0;
     int listener_fd = -1;  // rank 0: an already listening socket, taken over; -1: make one
     uint64_t token_low = 0, token_high = 0;  // proves that a caller belongs to this job
     Nanoseconds deadline = 0;
   };
 
-  // Returns when every rank has joined. MISSING names the ranks that did not.
+  // Returns when every rank has joined. MISSING names the ranks that did not, on every rank that
+  // did. May ask the resolver for root_host, whose time is not bounded by the deadline.
   static Outcome<std::unique_ptr<ControlPlane>> join(const Options& options);
-  // Says goodbye, so that the others do not take the end for a death.
+  // Says goodbye, so that the others do not take the end for a death. At most a second, to hand
+  // what is queued to the kernel.
   ~ControlPlane();
 
   int32_t rank() const;
   int32_t size() const;
+  // The numeric address by which this host reaches rank 0 (rank 0: by which the others reach it).
+  const std::string& local_host() const;
 
-  // Every rank gives bytes and gets all of them in rank order. `what` is compared, so that ranks
-  // out of step get ORDER instead of each other's bytes.
+  // Every rank gives bytes and gets all of them in rank order; at most 16 MiB together. `what` is
+  // compared, so that ranks out of step get ORDER instead of each other's bytes. Past the deadline
+  // all ranks get TIMEOUT naming those that did not come.
   Outcome<std::vector<std::string>> all_gather(const std::string& what, const std::string& bytes,
                                                Nanoseconds deadline);
 
-  // Tells all ranks; the first failure wins.
+  // Tells all ranks; the first failure wins. ABORTED is true here at once, the rest when rank 0
+  // answered.
   void announce(const Failure& failure);
+  // Announces, and returns what won: what all ranks will say. At most a second.
+  Failure settle(const Failure& failure);
   bool failed() const;      // one relaxed load
   Failure failure() const;  // after failed()
 
-  // Called from the control thread when failed() turns true; set before anything can fail.
+  // Called from the control thread when failed() turned true, or soon if it is true already. An
+  // empty function takes it back: no call is under way afterwards.
   void on_failure(std::function<void()> wake);
+
+  // Says goodbye and waits until all ranks did: so that no rank hangs up on one that still reads.
+  void leave(Nanoseconds deadline);
 
  private:
   class State;

@@ -44,6 +44,11 @@ class Ring {
   NORIA_HOT Progress advance();
   const Failure& failure() const;  // after failed: the ring can only be destroyed
 
+  // Gives up: closes the connections and forgets the current collective. No byte lands in anybody's
+  // memory afterwards, so that the engine may hand failed buffers back. Only failure(),
+  // waiting_for(), uses_reads() and the destructor follow.
+  void close();
+
   // What it waits for now, for time-outs: "segment 3 of 12 from rank 2".
   std::string waiting_for() const;
   bool uses_reads() const;
