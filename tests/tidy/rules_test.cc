@@ -226,7 +226,10 @@ TEST(Shape, A_file_is_one_idea_with_a_name) {
 
 TEST(Hot, A_body_is_measured_by_its_declaration_elsewhere) {
   const std::vector<SourceFile> files{
-      make_source("verbs/a.hpp", "NORIA_HOT Request* try_send(const Region& r);\nint cold();\n")};
+      make_source("verbs/a.hpp",
+                  "class NORIA_CAPABILITY(\"x\") A : public B {\n"
+                  "  NORIA_HOT Request*\n  try_send(const Region& r);\n  int cold();\n};\n"
+                  "NORIA_HOT void free_one(int x);\n")};
   const HotFunctions hot = hot_functions(files);
   const auto count = [&](const std::string& path, const std::string& text) {
     return found(check_hot(make_source(path, text), hot), "hot");
@@ -236,7 +239,12 @@ TEST(Hot, A_body_is_measured_by_its_declaration_elsewhere) {
   EXPECT_EQ(count("verbs/a.cc", "int A::try_send(int r) {\n  log(LogLevel::warn, x);\n}\n"), 1U);
   EXPECT_EQ(count("verbs/a.cc", "int A::try_send(int r) {\n" + lines_of(49, "  g();") + "}\n"), 1U);
 
+  EXPECT_EQ(count("verbs/a.cc", "void free_one(int x) {\n  auto p = new int;\n}\n"), 1U);
+  EXPECT_EQ(count("verbs/a.cc", "NORIA_HOT void f(int x) {\n  auto p = new int;\n}\n"), 1U);
+
   EXPECT_EQ(count("verbs/a.cc", "int A::try_send(int r) {\n  return newest(r);\n}\n"), 0U);
+  EXPECT_EQ(count("verbs/a.cc", "int B::try_send(int r) {\n  auto p = new int;\n}\n"), 0U);
+  EXPECT_EQ(count("verbs/a.cc", "int A::free_one(int r) {\n  auto p = new int;\n}\n"), 0U);
   EXPECT_EQ(count("verbs/a.cc", "int A::cold() {\n  auto p = new int;\n}\n"), 0U);
   EXPECT_EQ(count("plugin/a.cc", "int A::try_send(int r) {\n  auto p = new int;\n}\n"), 0U);
 }

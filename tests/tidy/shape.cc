@@ -92,6 +92,13 @@ const std::regex& slow_words() {
   return words;
 }
 
+// "Ring::advance" of a head that says "Progress Ring::State::Ring::advance()".
+std::string qualified_name(const Function& function) {
+  const std::regex qualifier("(\\w+::)" + function.name + " ?\\(");
+  std::smatch match;
+  return (std::regex_search(function.head, match, qualifier) ? match.str(1) : "") + function.name;
+}
+
 }  // namespace
 
 Violations check_shape(const SourceFile& file) {
@@ -104,15 +111,25 @@ Violations check_shape(const SourceFile& file) {
 }
 
 HotFunctions hot_functions(const std::vector<SourceFile>& files) {
-  static const std::regex kDeclaration(R"(NORIA_HOT\b[^;{(]*?([A-Za-z_][A-Za-z0-9_]*)\s*\()");
+  static const std::regex kClass(
+      R"(^\s*(?:class|struct)\s(?:[^;{(]|\([^)]*\))*?(\w+)\s*(final\s*)?)"
+      R"((:[^;]*)?\{)");
+  static const std::regex kDeclaration(R"(NORIA_HOT\b[^;{(]*?([A-Za-z_]\w*)\s*\()");
   HotFunctions hot;
   for (const SourceFile& file : files) {
     if (!file.is_product() || file.path == "include/base/check.hpp") continue;
-    std::string code;
-    for (const std::string& line : file.code) code += line + "\n";
-    for (auto match = std::sregex_iterator(code.begin(), code.end(), kDeclaration);
-         match != std::sregex_iterator(); ++match)
-      hot[std::filesystem::path(file.path).parent_path().string()].insert((*match)[1]);
+    std::string owner;  // the class whose declarations these are; a closing brace ends it
+    for (size_t i = 0; i < file.code.size(); ++i) {
+      std::smatch match;
+      if (std::regex_search(file.code[i], match, kClass)) owner = match.str(1) + "::";
+      if (file.code[i].starts_with("}")) owner.clear();
+      if (file.code[i].find("NORIA_HOT") == std::string::npos) continue;
+      // The name may stand on the next line.
+      const std::string text =
+          file.code[i] + (i + 1 < file.code.size() ? " " + file.code[i + 1] : "");
+      if (std::regex_search(text, match, kDeclaration))
+        hot[std::filesystem::path(file.path).parent_path().string()].insert(owner + match.str(1));
+    }
   }
   return hot;
 }
@@ -122,8 +139,8 @@ Violations check_hot(const SourceFile& file, const HotFunctions& hot) {
   const auto folder = hot.find(std::filesystem::path(file.path).parent_path().string());
   if (!file.is_product() || folder == hot.end()) return out;
   for (const Function& function : functions_of(file)) {
-    if (!folder->second.contains(function.name) ||
-        function.head.find("NORIA_COLD") != std::string::npos)
+    if (!folder->second.contains(qualified_name(function)) &&
+        function.head.find("NORIA_HOT") == std::string::npos)
       continue;
     if (function.line_count() > kHotFunctionLines)
       out.push_back({"hot", file.path, function.first_line,
