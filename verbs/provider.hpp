@@ -44,7 +44,8 @@ class Provider {
   const std::string& notice() const { return notice_; }
 
  private:
-  friend Result<std::shared_ptr<const Provider>, std::string> open_provider(const Params&, Use);
+  friend std::shared_ptr<const Provider> make_provider(std::shared_ptr<const Api> api,
+                                                       std::string path, std::string notice);
   Provider() = default;
   std::shared_ptr<const Api> api_;
   std::vector<PortInfo> ports_;
@@ -54,5 +55,9 @@ class Provider {
 
 // The failure is one line that says what was tried and what to do.
 Result<std::shared_ptr<const Provider>, std::string> open_provider(const Params& params, Use use);
+
+// A provider of a library that is loaded already, as a test's own table of functions.
+std::shared_ptr<const Provider> make_provider(std::shared_ptr<const Api> api, std::string path,
+                                              std::string notice);
 
 }  // namespace noria::verbs

@@ -1,0 +1,2 @@
+noria_test(NAME verbs_test LABELS unit LIBS noria_verbs
+           SOURCES unit/verbs_api_test.cc unit/verbs_completion_test.cc)

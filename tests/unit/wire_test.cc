@@ -1,0 +1,164 @@
+#include "verbs/transport/wire.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+namespace noria::transport::wire {
+namespace {
+
+// The bytes of a struct in hex, with runs of zeros as "0*n".
+template <class T>
+std::string hex(const T& value) {
+  unsigned char bytes[sizeof value];
+  std::memcpy(bytes, &value, sizeof value);
+  std::string text;
+  for (size_t i = 0; i < sizeof value;) {
+    size_t zeros = 0;
+    while (i + zeros < sizeof value && bytes[i + zeros] == 0) ++zeros;
+    if (!text.empty()) text += ' ';
+    if (zeros > 1) {
+      text += "0*" + std::to_string(zeros);
+      i += zeros;
+      continue;
+    }
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", bytes[i++]);
+    text += digits;
+  }
+  return text;
+}
+
+Token token() {
+  Token token;
+  for (size_t i = 0; i < token.size(); ++i) token[i] = static_cast<std::byte>(0xa0 + i);
+  return token;
+}
+
+constexpr const char* kTokenHex = "a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 aa ab ac ad ae af";
+
+Ends ends() {
+  Ends ends;
+  ends.rails = 1;
+  ends.qps = 2;
+  ends.rail[0] = {.gid = {0xfe, 0x80}, .lid = 0x1234, .mtu = 5, .read_depth = 16, .is_ethernet = 1};
+  ends.qp[0] = {.qpn = 0x00112233, .psn = 0x00445566};
+  ends.qp[1] = {.qpn = 0x77, .psn = 0x88};
+  return ends;
+}
+
+constexpr const char* kEndsHex =
+    "01 02 0*6 fe 80 0*14 34 12 05 10 01 0*75 33 22 11 00 66 55 44 00 77 0*3 88 0*115";
+
+TEST(Wire_golden_bytes, Handle) {
+  Handle handle;
+  handle.provider_kind = 2;
+  handle.family = 4;
+  handle.token = token();
+  handle.fingerprint = 0x1122334455667788;
+  handle.address = {127, 0, 0, 1};
+  handle.port = 0x1f90;
+  handle.rails = 3;
+  EXPECT_EQ(hex(handle), std::string("31 4e 52 48 01 00 02 04 ") + kTokenHex +
+                             " 88 77 66 55 44 33 22 11 7f 0*2 01 0*12 90 1f 03 0*77");
+}
+
+TEST(Wire_golden_bytes, Hello) {
+  Hello hello;
+  hello.token = token();
+  hello.fingerprint = 0x1122334455667788;
+  hello.provider_kind = 1;
+  hello.credits = {.address = 0xdead0000beef, .bytes = 4096, .rkeys = {1, 2, 3, 4}};
+  hello.ends = ends();
+  hello.name = {'h', ':', '7'};
+  EXPECT_EQ(hex(hello), std::string("31 4e 52 43 01 00 01 0*2 02 0*6 ") + kTokenHex +
+                            " 88 77 66 55 44 33 22 11 01 0*7 ef be 0*2 ad de 0*3 10 0*6 "
+                            "01 0*3 02 0*3 03 0*3 04 0*3 " +
+                            kEndsHex + " 68 3a 37 0*197");
+}
+
+TEST(Wire_golden_bytes, Accept) {
+  Accept accept;
+  accept.ends = ends();
+  accept.name = {'h'};
+  EXPECT_EQ(hex(accept),
+            std::string("31 4e 52 43 01 00 02 00 80 01 0*6 ") + kEndsHex + " 68 0*135");
+}
+
+TEST(Wire_golden_bytes, Refuse) {
+  Refuse refuse;
+  refuse.reason = Reason::fingerprint;
+  refuse.listener_value = 0x0102;
+  refuse.connector_value = 0x0304;
+  EXPECT_EQ(hex(refuse), "31 4e 52 43 01 00 03 00 40 0*7 03 0*7 02 01 0*6 04 03 0*30");
+}
+
+TEST(Wire_golden_bytes, Ready) { EXPECT_EQ(hex(Ready{}), "31 4e 52 43 01 00 04 00 10 0*7"); }
+
+TEST(Wire_golden_bytes, Close) {
+  Close close;
+  close.is_failure = 1;
+  close.cause = {'w', 'h', 'y'};
+  EXPECT_EQ(hex(close), "31 4e 52 43 01 00 05 0*2 01 0*6 01 0*7 77 68 79 0*229");
+}
+
+TEST(Wire_golden_bytes, Epoch) {
+  Epoch epoch;
+  epoch.first_sequence = 0x0102030405060708;
+  epoch.epoch = 9;
+  epoch.qpn = 0x0a0b0c;
+  epoch.psn = 0x0d0e0f;
+  epoch.qp = 3;
+  EXPECT_EQ(hex(epoch),
+            "31 4e 52 43 01 00 06 00 40 0*7 08 07 06 05 04 03 02 01 09 0*3 0c 0b 0a 00 0f 0e 0d 00 "
+            "03 0*27");
+}
+
+TEST(Wire_golden_bytes, Credit) {
+  Credit credit;
+  credit.address = 0x7f0011223344;
+  credit.bytes = 0x100;
+  credit.rkeys = {0x11, 0x22, 0x33, 0x44};
+  credit.sequence = credit.sequence_again = 0x01020304;
+  EXPECT_EQ(hex(credit),
+            "44 33 22 11 00 7f 0*3 01 0*18 04 03 02 01 11 0*3 22 0*3 33 0*3 44 0*15 04 03 02 01");
+}
+
+TEST(Wire_golden_bytes, Immediate) {
+  EXPECT_EQ((Immediate{.slot = 1, .lap = 0, .epoch = 0, .pieces = 1}.pack()), 0x00000001u);
+  EXPECT_EQ((Immediate{.slot = 0, .lap = 1, .epoch = 0, .pieces = 1}.pack()), 0x00000400u);
+  EXPECT_EQ((Immediate{.slot = 0, .lap = 0, .epoch = 1, .pieces = 1}.pack()), 0x00100000u);
+  EXPECT_EQ((Immediate{.slot = 0, .lap = 0, .epoch = 0, .pieces = 16}.pack()), 0x3c000000u);
+}
+
+TEST(Immediate, Survives_the_wire_for_every_value_of_every_field) {
+  for (uint32_t slot = 0; slot < 1u << Immediate::kSlotBits; ++slot)
+    EXPECT_EQ(Immediate::unpack(Immediate{.slot = slot}.pack()).slot, slot);
+  for (uint32_t lap = 0; lap < 1u << Immediate::kLapBits; ++lap)
+    EXPECT_EQ(Immediate::unpack(Immediate{.lap = lap}.pack()).lap, lap);
+  for (uint32_t epoch = 0; epoch < 1u << Immediate::kEpochBits; ++epoch)
+    EXPECT_EQ(Immediate::unpack(Immediate{.epoch = epoch}.pack()).epoch, epoch);
+  for (uint32_t pieces = 1; pieces <= 1u << Immediate::kPiecesBits; ++pieces)
+    EXPECT_EQ(Immediate::unpack(Immediate{.pieces = pieces}.pack()).pieces, pieces);
+}
+
+TEST(Immediate, Wraps_without_touching_its_neighbours) {
+  // Every message number past the width of slot and lap, twice.  Expect: the fields count on, and a
+  // number is told from all others in any window around it.
+  constexpr uint64_t kLap = uint64_t{kWindow} << Immediate::kLapBits;
+  for (uint64_t n = 1; n <= 2 * kLap + 2; ++n) {
+    const Immediate imm = Immediate::of(n, 0, 1);
+    EXPECT_EQ(imm.slot, n % kWindow);
+    EXPECT_EQ(imm.lap, n / kWindow % (1u << Immediate::kLapBits));
+    EXPECT_NE(imm.pack(), Immediate::of(n + kWindow, 0, 1).pack());
+  }
+  EXPECT_EQ(Immediate::of(1, 0, 1).pack(), Immediate::of(1 + kLap, 0, 1).pack());
+
+  // The epoch past its width.  Expect: low bits, no spill into the number of pieces.
+  EXPECT_EQ(Immediate::of(5, 1u << Immediate::kEpochBits, 3), Immediate::of(5, 0, 3));
+  EXPECT_EQ(Immediate::of(5, (1u << Immediate::kEpochBits) + 1, 3), Immediate::of(5, 1, 3));
+}
+
+}  // namespace
+}  // namespace noria::transport::wire

@@ -1,0 +1,33 @@
+// Devices: which ports there are, and one port opened for use.
+//
+// list_ports() opens each device for a moment to ask about its ports. open_port() keeps the device
+// open, with a protection domain; both close with the object.
+//
+// Threads: init only.
+#pragma once
+
+#include <vector>
+
+#include "verbs/handle.hpp"
+#include "verbs/provider.hpp"
+
+namespace noria::verbs {
+
+struct OpenPort {
+  Context context;
+  Pd pd;
+  PortInfo info;
+  ibv_port_attr attr{};
+  ibv_device_attr limits{};
+  ibv_gid gid{};  // of index gid_index; on Ethernet the one to reach us by
+  uint8_t gid_index = 0;
+};
+
+// Every port of every device; empty where there is none or the kernel has no RDMA.
+std::vector<PortInfo> list_ports(const Api& api);
+
+Result<OpenPort> open_port(const Api& api, const PortInfo& port);
+
+uint32_t speed_mbps(const ibv_port_attr& attr);
+
+}  // namespace noria::verbs

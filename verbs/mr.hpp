@@ -1,0 +1,25 @@
+// Memory registration, for local use and for reads and writes by peers.
+//
+// Ordering::relaxed lets the device's writes pass each other on the bus, which is faster on some
+// hosts and is safe for payload that a completion announces. Ordering::strict is for memory that is
+// polled, as credits are. Where the library cannot express relaxed ordering, strict is used and
+// counted.
+//
+// Threads: any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "verbs/handle.hpp"
+
+namespace noria::verbs {
+
+enum class Ordering : uint8_t { strict, relaxed };
+
+// `bytes` must not be zero. The memory must stay mapped while the Mr lives.
+Result<Mr> register_memory(const Api& api, ibv_pd* pd, void* base, size_t bytes, Ordering ordering);
+
+// Registrations that asked for relaxed ordering and did not get it, in this process.
+uint64_t relaxed_ordering_refusals();
+
+}  // namespace noria::verbs

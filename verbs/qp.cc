@@ -1,0 +1,88 @@
+#include "verbs/qp.hpp"
+
+#include <algorithm>
+
+namespace noria::verbs {
+namespace {
+
+constexpr uint8_t kMinRnrTimer = 12;  // 0.64 ms; receives are always posted, so it should not run
+constexpr uint8_t kHopLimit = 64;     // routed RoCE and InfiniBand fabrics
+
+Status modify(const Api& api, ibv_qp* qp, ibv_qp_attr attr, int mask) {
+  return api.call<&Symbols::modify_qp>(qp->context, qp, &attr, mask);
+}
+
+uint8_t clamp_depth(int depth) { return static_cast<uint8_t>(std::clamp(depth, 0, 255)); }
+
+}  // namespace
+
+uint8_t answered_reads(const OpenPort& port) { return clamp_depth(port.limits.max_qp_rd_atom); }
+
+Result<Qp> create_qp(const Api& api, const OpenPort& port, const QpSpec& spec) {
+  ibv_qp_init_attr attr{.send_cq = spec.cq,
+                        .recv_cq = spec.cq,
+                        .cap = {.max_send_wr = spec.send_depth,
+                                .max_recv_wr = spec.recv_depth,
+                                .max_send_sge = 1,
+                                .max_recv_sge = 1,
+                                .max_inline_data = spec.inline_bytes},
+                        .qp_type = IBV_QPT_RC,
+                        .sq_sig_all = 0};
+  return create<Qp, &Symbols::create_qp>(api, port.context.get(), port.pd.get(), &attr);
+}
+
+Status to_init(const Api& api, ibv_qp* qp, const OpenPort& port) {
+  const ibv_qp_attr attr{
+      .qp_state = IBV_QPS_INIT,
+      .qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+      .pkey_index = 0,
+      .port_num = port.info.port};
+  return modify(api, qp, attr,
+                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+Status to_rtr(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& peer) {
+  ibv_qp_attr attr{.qp_state = IBV_QPS_RTR,
+                   .path_mtu = static_cast<ibv_mtu>(
+                       std::min(peer.mtu, static_cast<uint8_t>(port.attr.active_mtu))),
+                   .rq_psn = peer.psn,
+                   .dest_qp_num = peer.qpn,
+                   .max_dest_rd_atomic = answered_reads(port),
+                   .min_rnr_timer = kMinRnrTimer};
+  attr.ah_attr.port_num = port.info.port;
+  if (port.info.is_ethernet) {
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.grh.dgid = peer.gid;
+    attr.ah_attr.grh.sgid_index = port.gid_index;
+    attr.ah_attr.grh.hop_limit = kHopLimit;
+  } else {
+    attr.ah_attr.dlid = peer.lid;
+  }
+  return modify(api, qp, attr,
+                IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+Status to_rts(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& peer,
+              uint32_t first_psn, const QpTiming& timing) {
+  const ibv_qp_attr attr{
+      .qp_state = IBV_QPS_RTS,
+      .sq_psn = first_psn,
+      .max_rd_atomic = std::min(clamp_depth(port.limits.max_qp_init_rd_atom), peer.read_depth),
+      .timeout = timing.ack_timeout,
+      .retry_cnt = timing.retries,
+      .rnr_retry = 7};  // 7 means for ever: a slow peer is no error
+  return modify(api, qp, attr,
+                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+Status to_error(const Api& api, ibv_qp* qp) {
+  return modify(api, qp, {.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
+}
+
+Status to_reset(const Api& api, ibv_qp* qp) {
+  return modify(api, qp, {.qp_state = IBV_QPS_RESET}, IBV_QP_STATE);
+}
+
+}  // namespace noria::verbs

@@ -1,0 +1,274 @@
+#include "verbs/transport/domain.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.hpp"
+#include "verbs/transport/domain_state.hpp"
+#include "verbs/transport/link.hpp"
+#include "verbs/transport/recv.hpp"
+#include "verbs/transport/region_state.hpp"
+#include "verbs/transport/send.hpp"
+
+namespace noria::transport {
+namespace {
+
+// Entries of each completion queue: about a hundred queue pairs at full window, 1 MiB on mlx5.
+constexpr int kCompletions = 16384;
+// A piece's length travels in 32 bits, and no device promises more than 2 GiB.
+constexpr uint64_t kMaxMessageBytes = 1_GiB;
+constexpr int kPollBatch = 16;
+
+Result<Rail> open_rail(const verbs::Api& api, const verbs::PortInfo& info) {
+  NORIA_TRY_ASSIGN(verbs::OpenPort port, verbs::open_port(api, info));
+  const int entries = std::min(kCompletions, port.limits.max_cqe);
+  NORIA_TRY_ASSIGN(verbs::EventedCq cq, verbs::EventedCq::make(api, port.context.get(), entries));
+  return Rail{.port = std::move(port), .cq = std::move(cq)};
+}
+
+}  // namespace
+
+DomainState::DomainState(std::shared_ptr<RailSet> rails, const Params& params)
+    : rails_(std::move(rails)), params_(params) {}
+
+Result<std::unique_ptr<DomainState>> DomainState::create(
+    std::shared_ptr<const verbs::Provider> provider, const Params& params, unsigned rails) {
+  auto set = std::make_shared<RailSet>();
+  set->provider = std::move(provider);
+  set->completions = kCompletions;
+  set->max_message_bytes = kMaxMessageBytes;
+  const unsigned wanted = std::clamp(rails, 1u, kMaxRails);
+  for (const verbs::PortInfo& info : set->provider->ports()) {
+    if (!info.is_active) continue;
+    NORIA_TRY_ASSIGN(Rail rail, open_rail(set->api(), info));
+    set->completions = std::min(set->completions, static_cast<uint32_t>(rail.port.limits.max_cqe));
+    if (rail.port.attr.max_msg_sz != 0)
+      set->max_message_bytes =
+          std::min(set->max_message_bytes, uint64_t{rail.port.attr.max_msg_sz});
+    set->rails.push_back(std::move(rail));
+    if (set->rails.size() == wanted) break;
+  }
+  if (set->rails.empty()) {
+    log(LogLevel::error, "%s shows no active port", set->provider->library_path().c_str());
+    return Status(Code::device_lost);
+  }
+  return std::unique_ptr<DomainState>(new DomainState(std::move(set), params));
+}
+
+DomainState::~DomainState() {
+  for (const auto& entry : table_)
+    NORIA_CHECK(entry.load(std::memory_order_relaxed) == nullptr,  // relaxed: nobody else is left
+                "a domain must outlive its connections");
+}
+
+Result<Seat> DomainState::take_seat(uint32_t completions) {
+  MutexLock lock(mutex_);
+  if (completions > rails_->completions - completions_taken_) {
+    log(LogLevel::error,
+        "%s: the completion queue of %u entries has no room for another "
+        "connection; use fewer connections or queue pairs",
+        rails_->rails.front().port.info.device.c_str(), rails_->completions);
+    return Status(Code::no_memory);
+  }
+  uint16_t index = 0;
+  if (!free_seats_.empty()) {
+    index = free_seats_.back();
+    free_seats_.pop_back();
+  } else if (next_seat_ < kMaxLinks) {
+    index = static_cast<uint16_t>(next_seat_++);
+  } else {
+    log(LogLevel::error, "a domain has at most %u connections", kMaxLinks);
+    return Status(Code::no_memory);
+  }
+  completions_taken_ += completions;
+  return Seat{.index = index, .generation = ++generations_[index], .completions = completions};
+}
+
+void DomainState::give_seat(const Seat& seat) {
+  MutexLock lock(mutex_);
+  free_seats_.push_back(seat.index);
+  completions_taken_ -= seat.completions;
+}
+
+void DomainState::publish(const Seat& seat, Link& link) {
+  table_[seat.index].store(&link, std::memory_order_release);   // pairs with acquire in dispatch()
+  uint32_t used = seats_used_.load(std::memory_order_relaxed);  // relaxed: retried below
+  while (used <= seat.index &&
+         !seats_used_.compare_exchange_weak(used, seat.index + 1u, std::memory_order_release,
+                                            std::memory_order_relaxed)) {
+  }
+}
+
+void DomainState::leave(const Seat& seat) {
+  // relaxed: the owner's own thread is the only reader of the entry from here on.
+  table_[seat.index].store(nullptr, std::memory_order_relaxed);
+}
+
+unsigned DomainState::poll(unsigned budget) {
+  const unsigned handled = poll_queues(budget);
+  if (handled != 0) return handled;
+  if (++empty_polls_ == kEmptyPollsPerCheck) [[unlikely]]
+    on_empty_polls();
+  return 0;
+}
+
+unsigned DomainState::poll_queues(unsigned budget) {
+  unsigned handled = 0;
+  for (Rail& rail : rails_->rails) {
+    ibv_wc wcs[kPollBatch];
+    int got = 0;
+    do {
+      got = rail.cq.poll(wcs, static_cast<int>(std::min<unsigned>(kPollBatch, budget - handled)));
+      if (got < 0) [[unlikely]] {
+        on_queue_failed(rail);
+        break;
+      }
+      for (int i = 0; i < got; ++i) dispatch(verbs::Completion(wcs[i]));
+      handled += static_cast<unsigned>(got);
+    } while (got == kPollBatch && handled < budget);
+    if (handled >= budget) break;
+  }
+  return handled;
+}
+
+void DomainState::dispatch(const verbs::Completion& completion) {
+  const WrId id(completion.wr_id());
+  if (id.seat() >= kMaxLinks) [[unlikely]]
+    return;
+  Link* const link = table_[id.seat()].load(std::memory_order_acquire);  // pairs with publish()
+  if (link == nullptr || !link->is_seat_of(id)) return;  // of a connection that is gone
+  if (SendState* const sender = link->sender(); sender != nullptr)
+    sender->on_completion(id, completion);
+  else
+    link->receiver()->on_completion(id, completion);
+}
+
+void DomainState::on_empty_polls() {
+  empty_polls_ = 0;
+  check_control_sockets();
+}
+
+void DomainState::on_queue_failed(const Rail& rail) {
+  const uint32_t used = seats_used_.load(std::memory_order_acquire);  // pairs with publish()
+  for (uint32_t i = 0; i < used; ++i)
+    if (Link* link = table_[i].load(std::memory_order_acquire); link != nullptr)
+      link->fail(Status(Code::device_lost), "the completion queue of " + rail.port.info.device +
+                                                " failed: see the kernel log");
+}
+
+void DomainState::check_control_sockets() {
+  const uint32_t used = seats_used_.load(std::memory_order_acquire);  // pairs with publish()
+  bool is_any_gone = false;
+  for (uint32_t i = 0; i < used; ++i)
+    if (Link* link = table_[i].load(std::memory_order_acquire); link != nullptr)
+      is_any_gone |= link->is_peer_gone();
+  if (!is_any_gone) return;
+
+  // What a peer sent before it went is in the queues by now, and still counts.
+  for (uint32_t i = 0; i < kMaxLinks && poll_queues(rails_->completions) != 0; ++i) {
+  }
+  for (uint32_t i = 0; i < used; ++i)
+    if (Link* link = table_[i].load(std::memory_order_acquire);
+        link != nullptr && link->is_peer_gone())
+      link->fail_by_control();
+}
+
+void DomainState::collect_poll_set(int wake_fd) {
+  poll_set_.clear();
+  for (const Rail& rail : rails_->rails)
+    poll_set_.push_back({.fd = rail.cq.fd(), .events = POLLIN, .revents = 0});
+  poll_set_.push_back({.fd = wake_fd, .events = POLLIN, .revents = 0});  // -1 is passed over
+  const uint32_t used = seats_used_.load(std::memory_order_acquire);     // pairs with publish()
+  for (uint32_t i = 0; i < used; ++i)
+    if (const Link* link = table_[i].load(std::memory_order_acquire); link != nullptr)
+      poll_set_.push_back({.fd = link->control_fd(), .events = POLLIN, .revents = 0});
+}
+
+Status DomainState::arm_and_wait(Nanoseconds deadline, int wake_fd) {
+  for (Rail& rail : rails_->rails) NORIA_TRY(rail.cq.arm());
+  // What came before the arming gives no event.
+  if (poll_queues(rails_->completions) != 0) return {};
+
+  collect_poll_set(wake_fd);
+  const Nanoseconds left =
+      deadline == kNever ? kNever : std::max<Nanoseconds>(0, deadline - now_ns());
+  const timespec timeout{.tv_sec = left / 1'000'000'000, .tv_nsec = left % 1'000'000'000};
+  const int ready =
+      ppoll(poll_set_.data(), poll_set_.size(), deadline == kNever ? nullptr : &timeout, nullptr);
+  if (ready < 0) return errno == EINTR ? Status() : Status::from_errno(Code::internal, errno);
+  if (ready == 0) return {};
+  const size_t rails = rails_->rails.size();
+  for (size_t i = 0; i < rails; ++i)
+    if (poll_set_[i].revents != 0) rails_->rails[i].cq.drain_events();
+  const auto has_news = [](const pollfd& entry) { return entry.revents != 0; };
+  if (std::any_of(poll_set_.begin() + static_cast<ptrdiff_t>(rails) + 1, poll_set_.end(), has_news))
+    check_control_sockets();
+  return {};
+}
+
+Domain::Domain(std::unique_ptr<DomainState> state) : state_(std::move(state)) {}
+Domain::~Domain() = default;
+
+Result<std::unique_ptr<Domain>> Domain::create(std::shared_ptr<const verbs::Provider> provider,
+                                               const Params& params, unsigned rails) {
+  NORIA_TRY_ASSIGN(auto state, DomainState::create(std::move(provider), params, rails));
+  return std::unique_ptr<Domain>(new Domain(std::move(state)));
+}
+
+Result<Region> Domain::register_region(void* base, uint64_t bytes) {
+  NORIA_TRY_ASSIGN(auto state,
+                   RegionState::over(state_->rails(), base, bytes, verbs::Ordering::relaxed));
+  return Region(std::move(state));
+}
+
+Result<Region> Domain::allocate(uint64_t bytes) {
+  NORIA_TRY_ASSIGN(auto state,
+                   RegionState::allocate(state_->rails(), bytes, verbs::Ordering::relaxed));
+  return Region(std::move(state));
+}
+
+unsigned Domain::poll(unsigned budget) { return state_->poll(budget); }
+Status Domain::arm_and_wait(Nanoseconds deadline, int wake_fd) {
+  return state_->arm_and_wait(deadline, wake_fd);
+}
+
+bool Domain::reads_are_cheap() const {
+  const RailSet& set = *state_->rails();
+  const auto features = set.api().symbols().noria_features;
+  return features != nullptr &&
+         (features(set.rails.front().port.context.get()) & kReadsAreCheap) != 0;
+}
+
+unsigned Domain::rails() const { return static_cast<unsigned>(state_->rails()->rails.size()); }
+
+std::string Domain::describe() const {
+  const RailSet& set = *state_->rails();
+  std::string text;
+  for (const Rail& rail : set.rails) {
+    if (!text.empty()) text += ", ";
+    text += rail.port.info.device + " port " + std::to_string(rail.port.info.port);
+    char words[256] = "";
+    if (const auto describe = set.api().symbols().noria_describe;
+        describe != nullptr && describe(rail.port.context.get(), words, sizeof words) == 0)
+      text += std::string(" (") + words + ")";
+  }
+  return text;
+}
+
+VerbsStats Domain::stats() const {
+  const RailSet& set = *state_->rails();
+  VerbsStats sum;
+  const auto ask = set.api().symbols().noria_stats;
+  if (ask == nullptr) return sum;
+  for (const Rail& rail : set.rails) {
+    VerbsStats one;
+    if (ask(rail.port.context.get(), &one) != 0) continue;
+    sum.sent_bytes += one.sent_bytes;
+    sum.received_bytes += one.received_bytes;
+    sum.sent_messages += one.sent_messages;
+    sum.received_messages += one.received_messages;
+  }
+  return sum;
+}
+
+}  // namespace noria::transport

@@ -1,0 +1,236 @@
+#include "verbs/transport/link.hpp"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "verbs/names.hpp"
+#include "verbs/transport/recv.hpp"
+#include "verbs/transport/send.hpp"
+
+namespace noria::transport {
+namespace {
+
+uint32_t random_psn() {
+  uint32_t psn = 0;
+  // Without randomness a stale packet of an earlier connection could pass; the kernel refuses none
+  // of four bytes once it is up.
+  static_cast<void>(getrandom(&psn, sizeof psn, GRND_NONBLOCK));
+  return psn & 0xffffff;
+}
+
+verbs::QpPeer peer_of(const wire::Ends& ends, unsigned rail, uint32_t qp) {
+  const wire::RailAddress& address = ends.rail[rail];
+  verbs::QpPeer peer{.qpn = ends.qp[qp].qpn,
+                     .psn = ends.qp[qp].psn,
+                     .lid = address.lid,
+                     .mtu = address.mtu,
+                     .read_depth = address.read_depth};
+  std::memcpy(peer.gid.raw, address.gid.data(), sizeof peer.gid.raw);
+  return peer;
+}
+
+}  // namespace
+
+Link::Link(DomainState& domain, const ConnectOptions& options)
+    : domain_(domain),
+      rails_(domain.rails()),
+      timing_{.ack_timeout = options.ack_timeout, .retries = options.retries},
+      wanted_qps_(options.qps != 0 ? options.qps
+                                   : static_cast<uint32_t>(domain.params().qps_per_connection)),
+      peer_name_(options.peer_name.empty() ? "peer" : options.peer_name) {
+  // Every rail carries at least one queue pair.
+  wanted_qps_ = std::clamp(wanted_qps_, static_cast<uint32_t>(rails_->rails.size()),
+                           static_cast<uint32_t>(wire::kMaxQps));
+}
+
+Link::~Link() {
+  if (sender_ != nullptr || receiver_ != nullptr) {
+    if (status_.is_ok()) tell_peer(false, "");
+    domain_.leave(seat_);
+  }
+  for (End& end : qps_) static_cast<void>(verbs::to_error(rails_->api(), end.qp.get()));
+  qps_.clear();
+  if (has_seat_) domain_.give_seat(seat_);
+}
+
+Status Link::open(const Depths& depths) {
+  NORIA_TRY_ASSIGN(seat_, domain_.take_seat(wanted_qps_ * (depths.send + depths.recv)));
+  has_seat_ = true;
+  id_base_ = WrId::base(seat_.index, seat_.generation);
+  const verbs::Api& api = rails_->api();
+  for (uint32_t i = 0; i < wanted_qps_; ++i) {
+    const size_t rail_index = i % rails_->rails.size();
+    const Rail& rail = rails_->rails[rail_index];
+    NORIA_TRY_ASSIGN(verbs::Qp qp, verbs::create_qp(api, rail.port,
+                                                    {.cq = rail.cq.get(),
+                                                     .send_depth = depths.send,
+                                                     .recv_depth = depths.recv,
+                                                     .inline_bytes = depths.inline_bytes}));
+    NORIA_TRY(verbs::to_init(api, qp.get(), rail.port));
+    qps_.push_back(
+        {.qp = std::move(qp), .psn = random_psn(), .rail = static_cast<uint8_t>(rail_index)});
+  }
+  return {};
+}
+
+wire::Ends Link::ends() const {
+  wire::Ends ends;
+  ends.rails = static_cast<uint8_t>(rails_->rails.size());
+  ends.qps = static_cast<uint8_t>(qps_.size());
+  for (size_t i = 0; i < rails_->rails.size(); ++i) {
+    const verbs::OpenPort& port = rails_->rails[i].port;
+    wire::RailAddress& address = ends.rail[i];
+    std::memcpy(address.gid.data(), port.gid.raw, address.gid.size());
+    address.lid = port.attr.lid;
+    address.mtu = static_cast<uint8_t>(port.attr.active_mtu);
+    address.read_depth = verbs::answered_reads(port);
+    address.is_ethernet = port.info.is_ethernet ? 1 : 0;
+  }
+  for (size_t i = 0; i < qps_.size(); ++i)
+    ends.qp[i] = {.qpn = qps_[i].qp->qp_num, .psn = qps_[i].psn};
+  return ends;
+}
+
+Status Link::bring_up(const wire::Ends& peer) {
+  if (peer.rails != rails_->rails.size() || peer.qps < peer.rails || peer.qps > wire::kMaxQps)
+    return Status(Code::mismatch);
+  qps_.erase(qps_.begin() + std::min<ptrdiff_t>(peer.qps, static_cast<ptrdiff_t>(qps_.size())),
+             qps_.end());
+  const verbs::Api& api = rails_->api();
+  for (uint32_t i = 0; i < qp_count(); ++i) {
+    const End& end = qps_[i];
+    const verbs::OpenPort& port = rails_->rails[end.rail].port;
+    const verbs::QpPeer to = peer_of(peer, end.rail, i);
+    NORIA_TRY(verbs::to_rtr(api, end.qp.get(), port, to));
+    NORIA_TRY(verbs::to_rts(api, end.qp.get(), port, to, end.psn, timing_));
+  }
+  return {};
+}
+
+void Link::adopt(ControlSocket control, const std::string& peer_name) {
+  control_ = std::move(control);
+  if (!peer_name.empty()) peer_name_ += " (" + peer_name + ")";
+}
+
+void Link::publish(SendState& owner) {
+  sender_ = &owner;
+  domain_.publish(seat_, *this);
+}
+void Link::publish(RecvState& owner) {
+  receiver_ = &owner;
+  domain_.publish(seat_, *this);
+}
+
+std::vector<uint32_t> Link::weights() const {
+  std::vector<uint32_t> weights;
+  for (const End& end : qps_)
+    weights.push_back(std::max(1u, rails_->rails[end.rail].port.info.speed_mbps));
+  return weights;
+}
+
+std::string Link::qp_name(uint32_t index) const {
+  if (index >= qps_.size()) return "an unknown queue pair";
+  char text[128];
+  const verbs::PortInfo& port = rails_->rails[qps_[index].rail].port.info;
+  std::snprintf(text, sizeof text, "qp 0x%x on %s port %u", qps_[index].qp->qp_num,
+                port.device.c_str(), port.port);
+  return text;
+}
+
+std::string Link::describe() const {
+  const char* const direction = receiver_ != nullptr ? "connection from " : "connection to ";
+  if (!status_.is_ok()) return direction + peer_name_ + ": " + cause_;
+  return direction + peer_name_ + ": " + std::to_string(qps_.size()) + " queue pairs, first " +
+         qp_name(0);
+}
+
+void Link::fail(Status status, const std::string& cause) {
+  if (!status_.is_ok()) return;
+  status_ = status;
+  cause_ = cause;
+  for (End& end : qps_) static_cast<void>(verbs::to_error(rails_->api(), end.qp.get()));
+  if (sender_ != nullptr) sender_->on_failed(status);
+  if (receiver_ != nullptr) receiver_->on_failed(status);
+  if (!is_control_closed_) tell_peer(true, cause);
+  log(LogLevel::info, "%s", describe().c_str());
+}
+
+void Link::fail_by_completion(const verbs::Completion& completion, uint32_t qp) {
+  if (!status_.is_ok()) return;  // the queue empties itself after the first failure
+  char text[256];
+  std::snprintf(text, sizeof text, "%s: %s (completion status %d, vendor 0x%x): %s",
+                qp_name(qp).c_str(), verbs::to_string(completion.wc_status()),
+                static_cast<int>(completion.wc_status()), completion.vendor_error(),
+                verbs::advice(completion.wc_status()));
+  // The peer's own word, when it came, is nearer to the cause.
+  if (is_peer_gone()) {
+    farewell_ += std::string("; ") + text;
+    return fail_by_control();
+  }
+  fail(Status::from_wc(Code::connection_lost, completion.wc_status()), text);
+}
+
+void Link::fail_by_post(int error, uint32_t qp) {
+  char text[256];
+  std::snprintf(text, sizeof text, "%s: posting was refused: %s (errno %d): see the kernel log",
+                qp_name(qp).c_str(), std::strerror(error), error);
+  fail(Status::from_errno(Code::connection_lost, error), text);
+}
+
+bool Link::is_peer_gone() {
+  if (!status_.is_ok()) return false;
+  while (!is_control_closed_) {
+    switch (control_.pump_receive()) {
+      case Progress::pending: return false;
+      case Progress::done: break;
+      case Progress::closed:
+        is_control_closed_ = true;
+        if (farewell_.empty())
+          farewell_ =
+              "the control socket closed without a farewell: the peer's process died or "
+              "the network cut it";
+        continue;
+      case Progress::garbage:
+        is_control_closed_ = true;
+        farewell_ = "the peer sent garbage on the control socket";
+        continue;
+    }
+    const wire::Control header = control_.header();
+    if (header.type == wire::Type::close) {
+      auto close = control_.read<wire::Close>();
+      close.cause.back() = '\0';
+      farewell_ = close.is_failure != 0 ? std::string("the peer gave up: ") + close.cause.data()
+                                        : "the peer closed the connection";
+      is_control_closed_ = true;
+    } else {
+      // Version 1 lets a receiver name a new epoch; this build cannot follow one yet, and going on
+      // would mix old and new writes.
+      is_control_closed_ = true;
+      farewell_ = "the peer sent control message " +
+                  std::to_string(static_cast<unsigned>(header.type)) +
+                  ", which this build does not follow";
+    }
+  }
+  return true;
+}
+
+void Link::fail_by_control() { fail(Status(Code::peer_lost), farewell_); }
+
+int Link::control_fd() const {
+  return status_.is_ok() && !is_control_closed_ ? control_.socket().fd() : -1;
+}
+
+void Link::tell_peer(bool is_failure, const std::string& cause) {
+  wire::Close close;
+  close.is_failure = is_failure ? 1 : 0;
+  cause.copy(close.cause.data(), close.cause.size() - 1);
+  control_.send(close);
+  // One try: a peer that reads nothing will learn from the end of the stream.
+  static_cast<void>(control_.pump_send());
+}
+
+}  // namespace noria::transport

@@ -1,0 +1,200 @@
+#include "verbs/transport/recv.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "verbs/transport/credit.hpp"
+
+namespace noria::transport {
+
+RecvState::RecvState(DomainState& domain, const ConnectOptions& options) : link_(domain, options) {}
+
+Result<std::unique_ptr<RecvState>> RecvState::make(DomainState& domain,
+                                                   const ConnectOptions& options) {
+  std::unique_ptr<RecvState> state(new RecvState(domain, options));
+  NORIA_TRY(state->link_.open({.send = kCreditDepth + kReadDepth,
+                               .recv = kPostedReceives,
+                               .inline_bytes = sizeof(wire::Credit)}));
+  return state;
+}
+
+Status RecvState::prepare(const RemoteRegion& credits) {
+  if (credits.bytes < kWindow * sizeof(wire::Credit)) return Status(Code::mismatch);
+  credits_ = credits;
+  lanes_.resize(link_.qp_count());
+  for (uint32_t qp = 0; qp < link_.qp_count(); ++qp) {
+    auto& wrs = lanes_[qp].wrs;
+    for (uint32_t i = 0; i < kBatch; ++i) {
+      wrs[i].wr_id = WrId::make(link_.id_base(), WrKind::receive, qp, 0);
+      wrs[i].next = i + 1 < kBatch ? &wrs[i + 1] : nullptr;
+    }
+    for (uint32_t i = 0; i < kPostedReceives / kBatch; ++i) NORIA_TRY(post_receives(qp));
+  }
+  return {};
+}
+
+void RecvState::start() { link_.publish(*this); }
+
+Status RecvState::post_receives(uint32_t qp) {
+  ibv_recv_wr* bad = nullptr;
+  const int error = ibv_post_recv(link_.qp(qp), lanes_[qp].wrs.data(), &bad);
+  return error == 0 ? Status() : Status::from_errno(Code::connection_lost, error);
+}
+
+Request* RecvState::try_recv(const RegionState* region, uint64_t offset, uint64_t bytes) {
+  const uint32_t slot = wire::slot_of(next_);
+  Request& request = receives_[slot];
+  if (!RequestAccess::is_free(request) || credits_posted_ == kCreditDepth ||
+      !link_.status().is_ok())
+    return nullptr;
+  const bool has_memory = region != nullptr && region->contains(offset, bytes);
+  if (!has_memory && bytes != 0) [[unlikely]]
+    return RequestAccess::refuse(request, slot, Code::bad_argument);
+
+  RequestAccess::take(request, slot, 0, 0);
+  offered_[slot] = bytes;
+  post_credit(has_memory ? make_credit(next_, region->address() + offset, bytes, region->rkeys())
+                         : make_credit(next_, 0, 0, {}),
+              slot);
+  ++next_;
+  return &request;
+}
+
+void RecvState::post_credit(const wire::Credit& credit, uint32_t slot) {
+  const bool is_signalled = ++credits_unsignalled_ == kBatch;
+  if (is_signalled) credits_unsignalled_ = 0;
+  ++credits_posted_;
+  credit_.set_flags(is_signalled ? IBV_SEND_INLINE | IBV_SEND_SIGNALED : IBV_SEND_INLINE);
+  credit_.set_local(reinterpret_cast<uintptr_t>(&credit), sizeof credit, 0);
+  credit_.set_remote(credits_.address + slot * sizeof credit, credits_.rkeys[0]);
+  credit_.set_id(WrId::make(link_.id_base(), WrKind::credit, 0, slot));
+  if (const int error = credit_.post(link_.qp(0)); error != 0) [[unlikely]]
+    link_.fail_by_post(error, 0);
+}
+
+void RecvState::on_completion(const WrId& id, const verbs::Completion& completion) {
+  const auto success = completion.success();
+  if (!success) [[unlikely]]
+    return link_.fail_by_completion(completion, id.qp());
+  if (!link_.status().is_ok()) [[unlikely]]
+    return;  // its request has ended already
+  switch (id.kind()) {
+    case WrKind::receive: return on_piece(id.qp(), success);
+    case WrKind::read: return on_read(id);
+    case WrKind::credit: credits_posted_ -= kBatch; return;
+    case WrKind::piece: return;
+  }
+}
+
+void RecvState::on_piece(uint32_t qp, const verbs::Completion::Success& piece) {
+  if (++lanes_[qp].consumed == kBatch) {
+    lanes_[qp].consumed = 0;
+    if (const Status posted = post_receives(qp); !posted.is_ok()) [[unlikely]]
+      return link_.fail_by_post(posted.raw(), qp);
+  }
+  const auto imm = wire::Immediate::unpack(piece.imm());
+  const uint64_t sequence = first_undone_ + ((imm.slot - first_undone_) & (kWindow - 1));
+  if (sequence >= next_ || imm != wire::Immediate::of(sequence, 0, imm.pieces) ||
+      (arrived_ >> imm.slot & 1) != 0) [[unlikely]]
+    return on_protocol_broken("a piece of no message that is awaited", piece.imm());
+
+  Request& request = receives_[imm.slot];
+  uint16_t& left = RequestAccess::pieces_left(request);
+  if (left == 0) left = static_cast<uint16_t>(imm.pieces);
+  RequestAccess::bytes(request) += piece.bytes();
+  if (RequestAccess::bytes(request) > offered_[imm.slot]) [[unlikely]]
+    return on_protocol_broken("more bytes than were offered", piece.imm());
+  if (--left != 0) return;
+
+  arrived_ |= uint64_t{1} << imm.slot;
+  while ((arrived_ >> wire::slot_of(first_undone_) & 1) != 0) {
+    const uint32_t slot = wire::slot_of(first_undone_++);
+    arrived_ &= ~(uint64_t{1} << slot);
+    RequestAccess::finish(receives_[slot], Status());
+  }
+}
+
+void RecvState::on_protocol_broken(const char* what, uint32_t imm) {
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "the peer sent %s (immediate 0x%08x): do both sides run the same build?", what,
+                imm);
+  link_.fail(Status(Code::mismatch), text);
+}
+
+Request* RecvState::try_read(const RegionState* local, uint64_t local_offset,
+                             const RemoteRegion& remote, uint64_t remote_offset, uint64_t bytes) {
+  const uint32_t slot = static_cast<uint32_t>(next_read_) & (kWindow - 1);
+  Request& request = reads_[slot];
+  if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
+  const bool is_inside = local != nullptr && local->contains(local_offset, bytes) &&
+                         remote_offset <= remote.bytes && bytes <= remote.bytes - remote_offset;
+  if (!is_inside) [[unlikely]]
+    return RequestAccess::refuse(request, slot, Code::bad_argument);
+
+  const uint64_t chunks = bytes / kChunkBytes + (bytes % kChunkBytes != 0 ? 1 : 0);
+  if (chunks > UINT16_MAX) [[unlikely]]
+    return RequestAccess::refuse(request, slot, Code::bad_argument);
+  RequestAccess::take(request, slot, bytes, static_cast<uint32_t>(chunks));
+  jobs_[slot] = {.local = local,
+                 .local_offset = local_offset,
+                 .remote_address = remote.address + remote_offset,
+                 .rkeys = remote.rkeys};
+  ++next_read_;
+  if (chunks == 0) RequestAccess::finish(request, Status());
+  post_reads();
+  return &request;
+}
+
+void RecvState::post_reads() {
+  while (first_unposted_read_ != next_read_) {
+    const uint32_t slot = static_cast<uint32_t>(first_unposted_read_) & (kWindow - 1);
+    ReadJob& job = jobs_[slot];
+    const uint64_t bytes = RequestAccess::bytes(reads_[slot]);
+    while (job.posted < bytes) {
+      const uint32_t qp = read_qp_;
+      if (lanes_[qp].reads_posted == kReadDepth) return;  // goes on as chunks complete
+      const unsigned rail = link_.rail_of(qp);
+      const uint64_t chunk = std::min(kChunkBytes, bytes - job.posted);
+      read_.set_local(job.local->address() + job.local_offset + job.posted,
+                      static_cast<uint32_t>(chunk), job.local->lkey(rail));
+      read_.set_remote(job.remote_address + job.posted, job.rkeys[rail]);
+      read_.set_id(WrId::make(link_.id_base(), WrKind::read, qp, slot));
+      if (const int error = read_.post(link_.qp(qp)); error != 0) [[unlikely]]
+        return link_.fail_by_post(error, qp);
+      job.posted += chunk;
+      ++lanes_[qp].reads_posted;
+      read_qp_ = qp + 1 == link_.qp_count() ? 0 : qp + 1;
+    }
+    ++first_unposted_read_;
+  }
+}
+
+void RecvState::on_read(const WrId& id) {
+  --lanes_[id.qp()].reads_posted;
+  Request& request = reads_[id.slot()];
+  if (--RequestAccess::pieces_left(request) == 0) RequestAccess::finish(request, Status());
+  post_reads();
+}
+
+void RecvState::on_failed(Status status) {
+  RequestAccess::fail_all(receives_, status);
+  RequestAccess::fail_all(reads_, status);
+}
+
+RecvConnection::RecvConnection(std::unique_ptr<RecvState> state) : state_(std::move(state)) {}
+RecvConnection::~RecvConnection() = default;
+
+Request* RecvConnection::try_recv(const Region& region, uint64_t offset, uint64_t bytes) {
+  return state_->try_recv(region.state(), offset, bytes);
+}
+Request* RecvConnection::try_read(const Region& local, uint64_t local_offset,
+                                  const RemoteRegion& remote, uint64_t remote_offset,
+                                  uint64_t bytes) {
+  return state_->try_read(local.state(), local_offset, remote, remote_offset, bytes);
+}
+void RecvConnection::release(Request* request) { RequestAccess::give_back(request); }
+Status RecvConnection::status() const { return state_->link().status(); }
+std::string RecvConnection::describe() const { return state_->link().describe(); }
+
+}  // namespace noria::transport

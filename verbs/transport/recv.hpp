@@ -1,0 +1,96 @@
+// RecvState: the receiving end, and the reads that it makes.
+//
+// A receive writes a credit into the sender's ring; the message then lands by itself and each of
+// its pieces consumes one posted receive. Receives for the whole window are posted on every queue
+// pair from the start and replaced in batches, so that a sender with a credit never finds none.
+//
+// Reads are cut into chunks, and a bounded number of chunks is on each queue pair at a time; the
+// rest follows as chunks complete.
+//
+// Threads: the owner of the domain.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "base/units.hpp"
+#include "verbs/transport/link.hpp"
+#include "verbs/transport/region_state.hpp"
+#include "verbs/transport/request_access.hpp"
+#include "verbs/wr.hpp"
+
+namespace noria::transport {
+
+class RecvState {
+ public:
+  static Result<std::unique_ptr<RecvState>> make(DomainState& domain,
+                                                 const ConnectOptions& options);
+
+  Link& link() { return link_; }
+  // The link is up, `credits` is the sender's ring. Fails when receives cannot be posted.
+  Status prepare(const RemoteRegion& credits);
+  void start();
+
+  NORIA_HOT Request* try_recv(const RegionState* region, uint64_t offset, uint64_t bytes);
+  NORIA_HOT Request* try_read(const RegionState* local, uint64_t local_offset,
+                              const RemoteRegion& remote, uint64_t remote_offset, uint64_t bytes);
+  NORIA_HOT void on_completion(const WrId& id, const verbs::Completion& completion);
+  NORIA_COLD void on_failed(Status status);
+
+ private:
+  // Receives are posted in chains of this many: one call instead of sixteen.
+  static constexpr uint32_t kBatch = 16;
+  static constexpr uint32_t kPostedReceives = kWindow + kBatch;
+  // One credit in kBatch is signalled; without any the send queue would never empty.
+  static constexpr uint32_t kCreditDepth = 4 * kBatch;
+  static constexpr uint32_t kReadDepth = 16;  // chunks on a queue pair
+  // Small enough that credits behind a chunk do not wait long, large enough to cost nothing.
+  static constexpr uint64_t kChunkBytes = 1_MiB;
+  static_assert(kWindow <= 64, "arrived_ has a bit for every slot");
+  static_assert(kPostedReceives % kBatch == 0 && 2 * kBatch <= kCreditDepth);
+
+  // What is kept per queue pair.
+  struct Lane {
+    std::array<ibv_recv_wr, kBatch> wrs{};
+    uint32_t consumed = 0;
+    uint32_t reads_posted = 0;
+  };
+  struct ReadJob {
+    const RegionState* local = nullptr;
+    uint64_t local_offset = 0;
+    uint64_t remote_address = 0;
+    std::array<uint32_t, kMaxRails> rkeys{};
+    uint64_t posted = 0;
+  };
+
+  RecvState(DomainState& domain, const ConnectOptions& options);
+  Status post_receives(uint32_t qp);
+  NORIA_HOT void post_credit(const wire::Credit& credit, uint32_t slot);
+  NORIA_HOT void on_piece(uint32_t qp, const verbs::Completion::Success& piece);
+  NORIA_HOT void on_read(const WrId& id);
+  NORIA_HOT void post_reads();
+  NORIA_COLD void on_protocol_broken(const char* what, uint32_t imm);
+
+  Link link_;
+  RemoteRegion credits_;
+  uint32_t credits_posted_ = 0;  // not known to be gone from the send queue
+  uint32_t credits_unsignalled_ = 0;
+
+  uint64_t next_ = wire::kFirstSequence;
+  uint64_t first_undone_ = wire::kFirstSequence;
+  uint64_t arrived_ = 0;  // a bit per slot: all pieces are there, an older message's are not
+  RequestPool receives_;
+  std::array<uint64_t, kWindow> offered_{};
+  verbs::RdmaWr credit_{IBV_WR_RDMA_WRITE, IBV_SEND_INLINE};
+  std::vector<Lane> lanes_;  // one per queue pair
+
+  uint64_t next_read_ = 0;
+  uint64_t first_unposted_read_ = 0;
+  uint32_t read_qp_ = 0;
+  RequestPool reads_;
+  std::array<ReadJob, kWindow> jobs_;
+  verbs::RdmaWr read_{IBV_WR_RDMA_READ, IBV_SEND_SIGNALED};
+};
+
+}  // namespace noria::transport

@@ -1,0 +1,99 @@
+#include "verbs/transport/region.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "verbs/transport/region_state.hpp"
+
+namespace noria::transport {
+
+OwnedMemory::OwnedMemory(OwnedMemory&& other) noexcept { *this = std::move(other); }
+
+OwnedMemory& OwnedMemory::operator=(OwnedMemory&& other) noexcept {
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(api_, other.api_);
+  std::swap(provider_, other.provider_);
+  return *this;
+}
+
+OwnedMemory::~OwnedMemory() {
+  if (base_ == nullptr) return;
+  if (provider_ == nullptr) {
+    munmap(base_, bytes_);
+  } else if (const int error = api_->symbols().noria_free(provider_, base_); error != 0) {
+    log(LogLevel::warn, "ibv_noria_free of %llu bytes failed (errno %d)",
+        static_cast<unsigned long long>(bytes_), error);
+  }
+}
+
+Result<OwnedMemory> OwnedMemory::allocate(const RailSet& rails, uint64_t bytes) {
+  OwnedMemory memory;
+  memory.bytes_ = align_up(bytes, static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
+  if (memory.bytes_ < bytes) return Status(Code::bad_argument);
+  const verbs::Api& api = rails.api();
+  if (api.symbols().noria_alloc != nullptr && api.symbols().noria_free != nullptr) {
+    ibv_context* context = rails.rails.front().port.context.get();
+    void* base = api.symbols().noria_alloc(context, memory.bytes_);
+    if (base != nullptr) {
+      memory.base_ = static_cast<std::byte*>(base);
+      memory.api_ = &api;
+      memory.provider_ = context;
+      return memory;
+    }
+    log(LogLevel::info, "ibv_noria_alloc of %llu bytes failed: taking plain pages",
+        static_cast<unsigned long long>(memory.bytes_));
+  }
+  void* base =
+      mmap(nullptr, memory.bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return Status::from_errno(Code::no_memory, errno);
+  memory.base_ = static_cast<std::byte*>(base);
+  return memory;
+}
+
+Result<std::unique_ptr<RegionState>> RegionState::over(std::shared_ptr<RailSet> rails, void* base,
+                                                       uint64_t bytes, verbs::Ordering ordering) {
+  std::unique_ptr<RegionState> state(new RegionState);
+  state->base_ = static_cast<std::byte*>(base);
+  state->bytes_ = bytes;
+  // Devices refuse to register nothing; no work request ever names an empty range.
+  for (size_t i = 0; bytes != 0 && i < rails->rails.size(); ++i) {
+    NORIA_TRY_ASSIGN(
+        state->mrs_[i],
+        verbs::register_memory(rails->api(), rails->rails[i].port.pd.get(), base, bytes, ordering));
+    state->lkeys_[i] = state->mrs_[i]->lkey;
+    state->rkeys_[i] = state->mrs_[i]->rkey;
+  }
+  state->rails_ = std::move(rails);
+  return state;
+}
+
+Result<std::unique_ptr<RegionState>> RegionState::allocate(std::shared_ptr<RailSet> rails,
+                                                           uint64_t bytes,
+                                                           verbs::Ordering ordering) {
+  if (bytes == 0) return over(std::move(rails), nullptr, 0, ordering);
+  NORIA_TRY_ASSIGN(OwnedMemory memory, OwnedMemory::allocate(*rails, bytes));
+  NORIA_TRY_ASSIGN(auto state, over(std::move(rails), memory.base(), bytes, ordering));
+  state->memory_ = std::move(memory);
+  return state;
+}
+
+Region::Region() = default;
+Region::~Region() = default;
+Region::Region(Region&&) noexcept = default;
+Region& Region::operator=(Region&&) noexcept = default;
+Region::Region(std::unique_ptr<RegionState> state) : state_(std::move(state)) {}
+
+std::byte* Region::base() const { return state_ != nullptr ? state_->base() : nullptr; }
+uint64_t Region::bytes() const { return state_ != nullptr ? state_->bytes() : 0; }
+RemoteRegion Region::remote() const {
+  if (state_ == nullptr) return {};
+  return {.address = state_->address(), .bytes = state_->bytes(), .rkeys = state_->rkeys()};
+}
+
+}  // namespace noria::transport

@@ -1,0 +1,64 @@
+// RegionState: one piece of memory and its registrations, one per rail.
+//
+// Memory of callers is registered anew for each Region, never cached: a cache keyed by address
+// would go stale when the caller frees the memory and the address is mapped again.
+//
+// Threads: made by any thread; immutable until destroyed.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "verbs/mr.hpp"
+#include "verbs/transport/rails.hpp"
+#include "verbs/transport/region.hpp"
+
+namespace noria::transport {
+
+// Memory that allocate() made: the provider's, which peers map, or plain pages.
+class OwnedMemory {
+ public:
+  OwnedMemory() = default;
+  OwnedMemory(OwnedMemory&& other) noexcept;
+  OwnedMemory& operator=(OwnedMemory&& other) noexcept;
+  ~OwnedMemory();
+  static Result<OwnedMemory> allocate(const RailSet& rails, uint64_t bytes);
+
+  std::byte* base() const { return base_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  uint64_t bytes_ = 0;
+  const verbs::Api* api_ = nullptr;
+  ibv_context* provider_ = nullptr;  // null for plain pages
+};
+
+class RegionState {
+ public:
+  static Result<std::unique_ptr<RegionState>> over(std::shared_ptr<RailSet> rails, void* base,
+                                                   uint64_t bytes, verbs::Ordering ordering);
+  static Result<std::unique_ptr<RegionState>> allocate(std::shared_ptr<RailSet> rails,
+                                                       uint64_t bytes, verbs::Ordering ordering);
+
+  std::byte* base() const { return base_; }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t address() const { return reinterpret_cast<uintptr_t>(base_); }
+  uint32_t lkey(unsigned rail) const { return lkeys_[rail]; }
+  const std::array<uint32_t, kMaxRails>& rkeys() const { return rkeys_; }
+  // Whether [offset, offset + bytes) lies inside.
+  bool contains(uint64_t offset, uint64_t bytes) const {
+    return offset <= bytes_ && bytes <= bytes_ - offset;
+  }
+
+ private:
+  RegionState() = default;
+
+  std::shared_ptr<RailSet> rails_;
+  OwnedMemory memory_;
+  std::array<verbs::Mr, kMaxRails> mrs_;
+  std::byte* base_ = nullptr;
+  uint64_t bytes_ = 0;
+  std::array<uint32_t, kMaxRails> lkeys_{}, rkeys_{};
+};
+
+}  // namespace noria::transport

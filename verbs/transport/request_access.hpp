@@ -1,0 +1,60 @@
+// RequestAccess: how the transport moves a Request through its life, and the pools that hold them.
+//
+//   free --take()--> under way --finish()--> done --give_back()--> free
+//
+// Pools are arrays of kWindow, indexed by slot: the request of message n is at slot n % kWindow,
+// and a slot whose request was not released yet stops the window. Nothing is allocated.
+//
+// Threads: the owner of the domain.
+#pragma once
+
+#include <array>
+
+#include "base/check.hpp"
+#include "verbs/transport/connection.hpp"
+#include "verbs/transport/request.hpp"
+
+namespace noria::transport {
+
+using RequestPool = std::array<Request, kWindow>;
+
+class RequestAccess {
+ public:
+  NORIA_HOT static bool is_free(const Request& request) { return !request.in_use_; }
+  NORIA_HOT static bool is_under_way(const Request& request) {
+    return request.in_use_ && !request.done_;
+  }
+  NORIA_HOT static void take(Request& request, uint32_t slot, uint64_t bytes, uint32_t pieces) {
+    request.bytes_ = bytes;
+    request.status_ = Status();
+    request.slot_ = slot;
+    request.pieces_left_ = static_cast<uint16_t>(pieces);
+    request.done_ = false;
+    request.in_use_ = true;
+  }
+  NORIA_HOT static void finish(Request& request, Status status) {
+    request.status_ = status;
+    request.done_ = true;
+  }
+  static void give_back(Request* request) {
+    NORIA_CHECK(request != nullptr && request->in_use_ && request->done_,
+                "only a request that is done can be released, once");
+    request->in_use_ = false;
+  }
+  NORIA_HOT static uint16_t& pieces_left(Request& request) { return request.pieces_left_; }
+  NORIA_HOT static uint64_t& bytes(Request& request) { return request.bytes_; }
+
+  // A request that is refused at once: done with `code`, and no part of the sequence.
+  NORIA_COLD static Request* refuse(Request& request, uint32_t slot, Code code) {
+    take(request, slot, 0, 0);
+    finish(request, Status(code));
+    return &request;
+  }
+  // Ends every request of the pool that is under way.
+  NORIA_COLD static void fail_all(RequestPool& pool, Status status) {
+    for (Request& request : pool)
+      if (is_under_way(request)) request.bytes_ = 0, finish(request, status);
+  }
+};
+
+}  // namespace noria::transport

@@ -1,0 +1,134 @@
+#include "verbs/transport/send.hpp"
+
+#include <new>
+
+#include "verbs/transport/credit.hpp"
+
+namespace noria::transport {
+
+SendState::SendState(DomainState& domain, const ConnectOptions& options)
+    : link_(domain, options),
+      stripe_min_(domain.params().stripe_min_bytes),
+      max_message_bytes_(domain.rails()->max_message_bytes) {}
+
+Result<std::unique_ptr<SendState>> SendState::make(DomainState& domain,
+                                                   const ConnectOptions& options) {
+  std::unique_ptr<SendState> state(new SendState(domain, options));
+  // Strict ordering: credits are polled, no completion announces them.
+  NORIA_TRY_ASSIGN(state->ring_memory_,
+                   RegionState::allocate(domain.rails(), kWindow * sizeof(wire::Credit),
+                                         verbs::Ordering::strict));
+  state->ring_ = new (state->ring_memory_->base()) wire::Credit[kWindow];
+  // A message has at most one piece on a queue pair, and kWindow messages are in flight.
+  NORIA_TRY(state->link_.open(
+      {.send = kWindow, .recv = 1, .inline_bytes = SendConnection::kInlineBytes}));
+  return state;
+}
+
+RemoteRegion SendState::credits() const {
+  return {.address = ring_memory_->address(),
+          .bytes = ring_memory_->bytes(),
+          .rkeys = ring_memory_->rkeys()};
+}
+
+void SendState::start() {
+  shares_ = make_shares(link_.weights());
+  link_.publish(*this);
+}
+
+Request* SendState::next_request(wire::Credit* credit) {
+  const uint32_t slot = wire::slot_of(next_);
+  Request& request = requests_[slot];
+  if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
+  return read_credit(ring_[slot], next_, credit) ? &request : nullptr;
+}
+
+uint32_t SendState::next_qp() {
+  const uint32_t qp = next_qp_;
+  next_qp_ = qp + 1 == shares_.count ? 0 : qp + 1;
+  return qp;
+}
+
+void SendState::post(uint32_t qp, const Piece& piece, const wire::Credit& credit, uint32_t imm) {
+  write_.set_remote(credit.address + piece.offset, credit.rkeys[link_.rail_of(qp)]);
+  write_.set_imm(imm);
+  write_.set_id(WrId::make(link_.id_base(), WrKind::piece, qp, wire::slot_of(next_)));
+  if (const int error = write_.post(link_.qp(qp)); error != 0) [[unlikely]]
+    link_.fail_by_post(error, qp);
+}
+
+Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_t bytes) {
+  wire::Credit credit;
+  Request* const request = next_request(&credit);
+  if (request == nullptr) return nullptr;
+  const bool is_inside = bytes == 0 || (region != nullptr && region->contains(offset, bytes));
+  if (!is_inside || bytes > credit.bytes || bytes > max_message_bytes_) [[unlikely]]
+    return RequestAccess::refuse(*request, wire::slot_of(next_), Code::bad_argument);
+
+  Cut pieces;
+  cut(bytes, shares_, stripe_min_, next_qp(), &pieces);
+  RequestAccess::take(*request, wire::slot_of(next_), bytes, pieces.count);
+  const uint32_t imm = wire::Immediate::of(next_, 0, pieces.count).pack();
+  write_.set_flags(IBV_SEND_SIGNALED);
+  for (uint32_t i = 0; i < pieces.count; ++i) {
+    const Piece& piece = pieces.piece[i];
+    if (bytes != 0)
+      write_.set_local(region->address() + offset + piece.offset,
+                       static_cast<uint32_t>(piece.bytes), region->lkey(link_.rail_of(piece.qp)));
+    else
+      write_.set_local(0, 0, 0);
+    post(piece.qp, piece, credit, imm);
+  }
+  ++next_;
+  return request;
+}
+
+Request* SendState::try_send_inline(const void* data, uint32_t bytes) {
+  wire::Credit credit;
+  Request* const request = next_request(&credit);
+  if (request == nullptr) return nullptr;
+  if (bytes > SendConnection::kInlineBytes || bytes > credit.bytes) [[unlikely]]
+    return RequestAccess::refuse(*request, wire::slot_of(next_), Code::bad_argument);
+
+  RequestAccess::take(*request, wire::slot_of(next_), bytes, 1);
+  write_.set_flags(IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+  write_.set_local(reinterpret_cast<uintptr_t>(data), bytes, 0);
+  post(next_qp(), {.offset = 0, .bytes = bytes}, credit, wire::Immediate::of(next_, 0, 1).pack());
+  ++next_;
+  return request;
+}
+
+void SendState::on_completion(const WrId& id, const verbs::Completion& completion) {
+  if (!completion.success()) [[unlikely]]
+    return link_.fail_by_completion(completion, id.qp());
+  if (!link_.status().is_ok()) [[unlikely]]
+    return;  // its request has ended already
+  --RequestAccess::pieces_left(requests_[id.slot()]);
+  finish_in_order();
+}
+
+void SendState::finish_in_order() {
+  while (first_undone_ != next_) {
+    Request& oldest = requests_[wire::slot_of(first_undone_)];
+    if (RequestAccess::pieces_left(oldest) != 0) return;
+    RequestAccess::finish(oldest, Status());
+    ++first_undone_;
+  }
+}
+
+void SendState::on_failed(Status status) { RequestAccess::fail_all(requests_, status); }
+
+SendConnection::SendConnection(std::unique_ptr<SendState> state) : state_(std::move(state)) {}
+SendConnection::~SendConnection() = default;
+
+Request* SendConnection::try_send(const Region& region, uint64_t offset, uint64_t bytes) {
+  return state_->try_send(region.state(), offset, bytes);
+}
+Request* SendConnection::try_send_inline(const void* data, uint32_t bytes) {
+  return state_->try_send_inline(data, bytes);
+}
+void SendConnection::release(Request* request) { RequestAccess::give_back(request); }
+Status SendConnection::status() const { return state_->link().status(); }
+std::string SendConnection::describe() const { return state_->link().describe(); }
+
+}  // namespace noria::transport

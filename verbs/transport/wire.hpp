@@ -1,0 +1,233 @@
+// Wire version 1: everything that travels between two peers, byte for byte.
+//
+// All structs are fixed-width, little-endian and trivially copyable; their sizes are asserted here
+// and their bytes in a golden test. Reserved bytes are sent as zero and not looked at, so that they
+// can get a meaning. A change that an old peer would misread needs a new version number; the
+// control header and the token behind it never move, so that peers of different versions can still
+// name both.
+//
+//   Handle          128 B  receiver -> sender, by the caller's own means
+//   Control, Hello, ...    both ways over the control socket (README.md: who sends what when)
+//   Credit           64 B  receiver -> sender's memory, one per message, by inline RDMA WRITE
+//   Immediate         4 B  sender -> receiver, with every piece of a message
+//
+// Threads: values.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "verbs/transport/connection.hpp"
+#include "verbs/transport/region.hpp"
+
+namespace noria::transport::wire {
+
+static_assert(std::endian::native == std::endian::little, "wire structs are laid out as memory");
+
+inline constexpr uint16_t kVersion = 1;
+inline constexpr uint32_t kHandleMagic = 0x48524e31;   // "1NRH" in memory
+inline constexpr uint32_t kControlMagic = 0x43524e31;  // "1NRC" in memory
+inline constexpr unsigned kMaxQps = 16;                // of one connection, over all rails
+
+using Token = std::array<std::byte, 16>;
+
+struct Handle {
+  uint32_t magic = kHandleMagic;
+  uint16_t version = kVersion;
+  uint8_t provider_kind = 0;  // verbs::ProviderKind
+  uint8_t family = 0;         // 4 or 6
+  Token token{};
+  uint64_t fingerprint = 0;
+  std::array<uint8_t, 16> address{};  // IPv4 in the first four bytes
+  uint16_t port = 0;                  // TCP
+  uint8_t rails = 0;
+  std::array<uint8_t, 77> reserved{};
+};
+static_assert(sizeof(Handle) == 128 && std::is_trivially_copyable_v<Handle>);
+
+// ---- control socket
+// ------------------------------------------------------------------------------
+
+enum class Type : uint8_t {
+  hello = 1,   // connector: who I am, my queue pairs, where my credits live
+  accept = 2,  // listener: my queue pairs; they are ready
+  refuse = 3,  // listener: why not, with both values
+  ready = 4,   // connector: my queue pairs are ready
+  close = 5,   // either, at the end: farewell, or what failed
+  epoch = 6,   // receiver: a queue pair was reset; what follows carries a new epoch
+};
+
+struct Control {
+  uint32_t magic = kControlMagic;
+  uint16_t version = kVersion;
+  Type type{};
+  uint8_t reserved = 0;
+  uint32_t bytes = 0;  // of the whole message
+  uint32_t reserved2 = 0;
+};
+static_assert(sizeof(Control) == 16);
+
+struct RailAddress {
+  std::array<uint8_t, 16> gid{};
+  uint16_t lid = 0;
+  uint8_t mtu = 0;         // ibv_mtu
+  uint8_t read_depth = 0;  // reads answered at once
+  uint8_t is_ethernet = 0;
+  std::array<uint8_t, 3> reserved{};
+};
+static_assert(sizeof(RailAddress) == 24);
+
+struct QpAddress {
+  uint32_t qpn = 0;
+  uint32_t psn = 0;
+};
+
+// Queue pair i lives on rail i modulo the number of rails.
+struct Ends {
+  uint8_t rails = 0;
+  uint8_t qps = 0;
+  std::array<uint8_t, 6> reserved{};
+  std::array<RailAddress, kMaxRails> rail{};
+  std::array<QpAddress, kMaxQps> qp{};
+};
+static_assert(sizeof(Ends) == 232);
+
+struct Hello {
+  Control control{.type = Type::hello, .bytes = 512};
+  Token token{};
+  uint64_t fingerprint = 0;
+  uint8_t provider_kind = 0;
+  std::array<uint8_t, 7> reserved{};
+  RemoteRegion credits{};  // the sender's credit ring
+  Ends ends{};
+  std::array<char, 64> name{};  // "host:pid", for errors
+  std::array<uint8_t, 136> reserved2{};
+};
+static_assert(sizeof(Hello) == 512);
+
+struct Accept {
+  Control control{.type = Type::accept, .bytes = 384};
+  Ends ends{};
+  std::array<char, 64> name{};
+  std::array<uint8_t, 72> reserved{};
+};
+static_assert(sizeof(Accept) == 384);
+
+enum class Reason : uint8_t {
+  version = 1,
+  provider_kind = 2,
+  fingerprint = 3,
+  rails = 4,
+  no_resources = 5,
+};
+
+struct Refuse {
+  Control control{.type = Type::refuse, .bytes = 64};
+  Reason reason{};
+  std::array<uint8_t, 7> reserved{};
+  uint64_t listener_value = 0;
+  uint64_t connector_value = 0;
+  std::array<uint8_t, 24> reserved2{};
+};
+static_assert(sizeof(Refuse) == 64);
+
+struct Ready {
+  Control control{.type = Type::ready, .bytes = 16};
+};
+static_assert(sizeof(Ready) == 16);
+
+struct Close {
+  Control control{.type = Type::close, .bytes = 256};
+  uint8_t is_failure = 0;
+  std::array<uint8_t, 7> reserved{};
+  std::array<char, 232> cause{};  // zero-terminated
+};
+static_assert(sizeof(Close) == 256);
+
+struct Epoch {
+  Control control{.type = Type::epoch, .bytes = 64};
+  uint64_t first_sequence = 0;  // the first message that carries the new epoch
+  uint32_t epoch = 0;
+  uint32_t qpn = 0;
+  uint32_t psn = 0;
+  uint8_t qp = 0;  // index in Ends
+  std::array<uint8_t, 27> reserved{};
+};
+static_assert(sizeof(Epoch) == 64);
+
+inline constexpr size_t kMaxControlBytes = 1024;  // longer messages are garbage in any version
+
+// ---- sequence numbers
+// ----------------------------------------------------------------------------
+
+// Messages are numbered from 1; number n uses slot n % kWindow. Zeroed memory holds no valid
+// credit until number 2^32, when every slot has long been used.
+inline constexpr uint64_t kFirstSequence = 1;
+static_assert((kWindow & (kWindow - 1)) == 0, "slots are taken by mask");
+
+constexpr uint32_t slot_of(uint64_t sequence) {
+  return static_cast<uint32_t>(sequence) & (kWindow - 1);
+}
+
+// ---- credit
+// --------------------------------------------------------------------------------------
+
+// Where a message may land. Nothing promises that the last word lands last, so each 32-byte half
+// ends with the low bits of the sequence number (credit.hpp reads it).
+struct alignas(64) Credit {
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  uint64_t reserved = 0;
+  uint32_t reserved2 = 0;
+  uint32_t sequence = 0;
+  std::array<uint32_t, kMaxRails> rkeys{};
+  uint64_t reserved3 = 0;
+  uint32_t reserved4 = 0;
+  uint32_t sequence_again = 0;
+};
+static_assert(sizeof(Credit) == 64);
+static_assert(offsetof(Credit, sequence) == 28 && offsetof(Credit, sequence_again) == 60);
+
+// ---- immediate
+// -----------------------------------------------------------------------------------
+
+// The receiver cannot know how the sender cut a message, so every piece says how many there are.
+struct Immediate {
+  static constexpr unsigned kSlotBits = 10, kLapBits = 10, kEpochBits = 6, kPiecesBits = 6;
+
+  uint32_t slot = 0;   // of the message in the window
+  uint32_t lap = 0;    // how often the window went round, low bits
+  uint32_t epoch = 0;  // low bits
+  uint32_t pieces = 1;
+
+  static constexpr Immediate of(uint64_t sequence, uint32_t epoch, uint32_t pieces) {
+    return {.slot = slot_of(sequence),
+            .lap = static_cast<uint32_t>(sequence / kWindow) & ((1u << kLapBits) - 1),
+            .epoch = epoch & ((1u << kEpochBits) - 1),
+            .pieces = pieces};
+  }
+  constexpr uint32_t pack() const {
+    return slot | lap << kSlotBits | epoch << (kSlotBits + kLapBits) |
+           (pieces - 1) << (kSlotBits + kLapBits + kEpochBits);
+  }
+  static constexpr Immediate unpack(uint32_t bits) {
+    return {.slot = bits & ((1u << kSlotBits) - 1),
+            .lap = bits >> kSlotBits & ((1u << kLapBits) - 1),
+            .epoch = bits >> (kSlotBits + kLapBits) & ((1u << kEpochBits) - 1),
+            .pieces = (bits >> (kSlotBits + kLapBits + kEpochBits)) + 1};
+  }
+  friend constexpr bool operator==(const Immediate&, const Immediate&) = default;
+};
+static_assert(Immediate::kSlotBits + Immediate::kLapBits + Immediate::kEpochBits +
+                  Immediate::kPiecesBits ==
+              32);
+static_assert(kWindow <= 1u << Immediate::kSlotBits, "every slot has a number");
+static_assert(kMaxQps <= 1u << Immediate::kPiecesBits, "every cut can be told");
+// An old immediate can be mistaken for a new one only after this many laps.
+static_assert(Immediate::kLapBits >= 2 && sizeof(Credit::sequence) * 8 > 16,
+              "sequence numbers are wider than any window");
+
+}  // namespace noria::transport::wire
