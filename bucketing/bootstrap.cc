@@ -1,0 +1,214 @@
+#include "bucketing/bootstrap.hpp"
+
+#include <errno.h>
+#include <sys/random.h>
+
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "bucketing/interfaces.hpp"
+#include "bucketing/tcp.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+constexpr uint64_t kIdMagic = 0x31444941'49524f4e;  // "NORIAID1"
+constexpr uint32_t kIdVersion = 1;
+constexpr int kTorchPortOffset = 29;
+
+struct IdContents {
+  uint64_t magic = kIdMagic;
+  uint32_t version = kIdVersion;
+  uint16_t port = 0;
+  uint16_t reserved = 0;
+  uint64_t token_low = 0, token_high = 0;
+  char host[64] = {};  // numeric, NUL-terminated
+  char reserved_tail[32] = {};
+};
+static_assert(sizeof(IdContents) == sizeof(noria_unique_id));
+
+struct Reservation {
+  uint64_t token_low = 0, token_high = 0;
+  Fd socket;
+};
+
+// Process-wide, because an id is made before there is any communicator to keep it.
+Mutex reservations_mutex;
+std::vector<Reservation>& reservations() NORIA_REQUIRES(reservations_mutex) {
+  static auto* list = new std::vector<Reservation>;  // never destroyed: ids outlive static order
+  return *list;
+}
+
+Fd take_reservation(const Rendezvous& rendezvous) {
+  const MutexLock lock(reservations_mutex);
+  auto& list = reservations();
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].token_low != rendezvous.token_low || list[i].token_high != rendezvous.token_high)
+      continue;
+    Fd socket = std::move(list[i].socket);
+    list.erase(list.begin() + static_cast<ptrdiff_t>(i));
+    return socket;
+  }
+  return Fd();
+}
+
+uint64_t mix(uint64_t hash, const std::string& text) {
+  for (const char c : text)
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;  // FNV-1a
+  return hash;
+}
+
+bool parse_number(const std::string& text, int32_t least, int32_t most, int32_t* number) {
+  int32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return false;
+  if (value < least || value > most) return false;
+  *number = value;
+  return true;
+}
+
+Failure no_launcher(const std::string& what) {
+  return {NORIA_E_ARG,
+          what +
+              ". Ranks are told who they are by one of\n"
+              "  noria_comm_config: rank, size and id\n"
+              "  NORIA_ROOT=host:port, with RANK and WORLD_SIZE or rank and size of the config\n"
+              "  torchrun: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (noria listens on "
+              "MASTER_PORT + 29)"};
+}
+
+// Fills in rank and size, from the caller or else from the launcher.
+Outcome<Ok> find_rank(const Params& params, int32_t rank, int32_t size, Rendezvous* result) {
+  constexpr int32_t kMost = 1 << 20;
+  if ((rank < 0) != (size < 0))
+    return Failure{NORIA_E_ARG,
+                   "noria_comm_config has " +
+                       std::string(rank < 0 ? "a size but no rank" : "a rank but no size") +
+                       ": give both, or -1 for both to have the launcher's"};
+  if (rank >= 0) {
+    result->rank = rank;
+    result->size = size;
+  } else {
+    if (params.rank.empty() || params.world_size.empty())
+      return no_launcher(std::string("no launcher: ") +
+                         (params.rank.empty() ? "RANK" : "WORLD_SIZE") + " is not set");
+    if (!parse_number(params.world_size, 1, kMost, &result->size))
+      return no_launcher("WORLD_SIZE: '" + params.world_size + "' is not a number from 1");
+    if (!parse_number(params.rank, 0, kMost, &result->rank))
+      return no_launcher("RANK: '" + params.rank + "' is not a number from 0");
+  }
+  if (result->size < 1 || result->rank >= result->size)
+    return Failure{NORIA_E_ARG, "rank " + std::to_string(result->rank) + " of " +
+                                    std::to_string(result->size) +
+                                    " ranks: it goes from 0 to size - 1"};
+  return Ok{};
+}
+
+}  // namespace
+
+bool parse_host_port(const std::string& text, std::string* host, uint16_t* port) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) return false;
+  std::string name = text.substr(0, colon);
+  if (name.front() == '[') {
+    if (name.back() != ']' || name.size() < 3) return false;
+    name = name.substr(1, name.size() - 2);
+  } else if (name.find(':') != std::string::npos) {
+    return false;  // an IPv6 address without brackets: which colon is the port's?
+  }
+  int32_t number = 0;
+  if (!parse_number(text.substr(colon + 1), 1, 65535, &number)) return false;
+  *host = name;
+  *port = static_cast<uint16_t>(number);
+  return true;
+}
+
+Outcome<Rendezvous> rendezvous_from_launcher(const Params& params, int32_t rank, int32_t size) {
+  Rendezvous result;
+  NORIA_TRY(find_rank(params, rank, size, &result));
+  if (!params.root.empty()) {
+    if (!parse_host_port(params.root, &result.host, &result.port))
+      return Failure{NORIA_E_ARG, "NORIA_ROOT: '" + params.root +
+                                      "' is not accepted; it takes host:port, or [address]:port"};
+  } else if (result.size > 1) {
+    if (params.master_addr.empty() || params.master_port.empty())
+      return no_launcher(std::string("nobody says where rank 0 is: NORIA_ROOT and ") +
+                         (params.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT") +
+                         " are not set");
+    int32_t port = 0;
+    if (!parse_number(params.master_port, 1, 65535 - kTorchPortOffset, &port))
+      return no_launcher("MASTER_PORT: '" + params.master_port + "' is not a number from 1 to " +
+                         std::to_string(65535 - kTorchPortOffset));
+    result.host = params.master_addr;
+    result.port = static_cast<uint16_t>(port + kTorchPortOffset);
+  }
+  const std::string job =
+      result.host + ":" + std::to_string(result.port) + "/" + std::to_string(result.size);
+  result.token_low = mix(0xcbf29ce484222325, job);
+  result.token_high = mix(result.token_low, job);
+  return result;
+}
+
+Outcome<noria_unique_id> make_unique_id(const Params& params) {
+  auto interface = choose_interface(list_interfaces(), params);
+  if (!interface) return Failure{NORIA_E_NET, interface.failure()};
+  auto socket = reserve_port(interface->address);
+  if (!socket) return Failure{NORIA_E_NET, socket.failure()};
+
+  IdContents contents;
+  uint64_t token[2];
+  if (::getrandom(token, sizeof token, 0) != sizeof token)
+    return Failure{NORIA_E_INTERNAL, std::string("no random numbers: ") + std::strerror(errno)};
+  contents.token_low = token[0];
+  contents.token_high = token[1];
+  contents.port = local_address(*socket).port();
+  const std::string host = interface->address.host();
+  std::memcpy(contents.host, host.data(), host.size());
+
+  const MutexLock lock(reservations_mutex);
+  reservations().push_back({contents.token_low, contents.token_high, std::move(*socket)});
+  return std::bit_cast<noria_unique_id>(contents);
+}
+
+Outcome<Rendezvous> read_unique_id(const noria_unique_id& id, int32_t rank, int32_t size) {
+  if (size < 1 || rank < 0 || rank >= size)
+    return Failure{NORIA_E_ARG, "rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                                    " ranks: with an id, rank goes from 0 to size - 1"};
+  const auto contents = std::bit_cast<IdContents>(id);
+  TcpAddress address;
+  if (contents.magic != kIdMagic || contents.host[sizeof contents.host - 1] != '\0' ||
+      contents.port == 0 || !parse_numeric(contents.host, contents.port, &address))
+    return Failure{NORIA_E_ARG,
+                   "the 128 bytes of id are not what noria_get_unique_id() made: were they carried "
+                   "to this rank whole?"};
+  if (contents.version != kIdVersion)
+    return Failure{NORIA_E_MISMATCH, "the id has version " + std::to_string(contents.version) +
+                                         ", this library makes " + std::to_string(kIdVersion) +
+                                         ": use the same noria on all ranks"};
+  return Rendezvous{
+      rank, size, contents.host, contents.port, contents.token_low, contents.token_high};
+}
+
+Outcome<Fd> open_reserved_listener(const Rendezvous& rendezvous) {
+  TcpAddress address;
+  if (!parse_numeric(rendezvous.host, rendezvous.port, &address))
+    return Failure{NORIA_E_ARG, "'" + rendezvous.host + "' is not a numeric address"};
+  // Held until the listener stands, so that nobody else gets the port in between.
+  const Fd reservation = take_reservation(rendezvous);
+  auto listener = listen_on(address);
+  if (!listener)
+    return Failure{NORIA_E_NET, "rank 0: " + listener.failure() +
+                                    "; the id must be made by the process that becomes rank 0, or "
+                                    "by a parent that forks it, and serves one communicator"};
+  return std::move(*listener);
+}
+
+void drop_reservation(const Rendezvous& rendezvous) {
+  static_cast<void>(take_reservation(rendezvous));
+}
+
+}  // namespace noria::bucketing

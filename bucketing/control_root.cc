@@ -1,0 +1,184 @@
+// What only rank 0 does: it lets ranks in, matches their gathers and says who is missing.
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "base/log.hpp"
+#include "bucketing/control_state.hpp"
+#include "bucketing/tcp.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+// A caller says hello as soon as it is connected, so that one that says nothing is a stranger, and
+// may hold a descriptor for so long. More callers than this at once: the oldest goes first.
+constexpr Nanoseconds kVisitorPatience = 5_s;
+constexpr size_t kMaxVisitors = 256;
+
+bool is_ours(const Hello& hello, const ControlPlane::Options& options) {
+  return hello.magic == kControlMagic && hello.token_low == options.token_low &&
+         hello.token_high == options.token_high;
+}
+
+// Empty when the caller may become a rank.
+std::string refusal(const Hello& hello, const ControlPlane::Options& options) {
+  const std::string caller = "rank " + std::to_string(hello.rank);
+  if (hello.version != kControlVersion)
+    return caller + " speaks control version " + std::to_string(hello.version) +
+           ", rank 0 speaks " + std::to_string(kControlVersion) +
+           ": use the same noria on all ranks";
+  if (hello.size != options.size)
+    return caller + " was started as one of " + std::to_string(hello.size) +
+           " ranks, rank 0 as one of " + std::to_string(options.size) +
+           ": start all with the same size";
+  if (hello.rank < 1 || hello.rank >= options.size)
+    return caller + " called rank 0, which expects the ranks 1 to " +
+           std::to_string(options.size - 1);
+  return {};
+}
+
+}  // namespace
+
+void ControlPlane::State::accept_visitors() {
+  while (true) {
+    Visitor visitor{accept_from(listener_), {}, now_ns()};
+    if (!visitor.socket.is_open()) {
+      // Out of descriptors: strangers hold them, so that the oldest must go for a rank to come in.
+      if ((errno == EMFILE || errno == ENFILE) && !visitors_.empty()) visitors_.pop_front();
+      return;
+    }
+    tune(visitor.socket);
+    if (visitors_.size() >= kMaxVisitors) visitors_.pop_front();
+    visitors_.push_back(std::move(visitor));
+  }
+}
+
+void ControlPlane::State::serve_visitors() {
+  const Nanoseconds now = now_ns();
+  for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
+    char bytes[sizeof(Hello)];
+    const size_t wanted = sizeof(Hello) - visitor->hello.size();
+    const ssize_t got = ::recv(visitor->socket.get(), bytes, wanted, 0);
+    const bool is_empty = got < 0 && (errno == EAGAIN || errno == EINTR);
+    if (got > 0) visitor->hello.append(bytes, static_cast<size_t>(got));
+    if (visitor->hello.size() == sizeof(Hello)) admit(*visitor);
+    if (joined_ || failed()) return;  // the list is gone
+    const bool is_over = visitor->hello.size() == sizeof(Hello) || (got <= 0 && !is_empty) ||
+                         now - visitor->since > kVisitorPatience;
+    visitor = is_over ? visitors_.erase(visitor) : std::next(visitor);
+  }
+}
+
+void ControlPlane::State::admit(Visitor& visitor) {
+  Hello hello;
+  std::memcpy(&hello, visitor.hello.data(), sizeof hello);
+  if (!is_ours(hello, options_)) {
+    log(LogLevel::info, "rank 0: dropped a stranger at the control port");
+    return;
+  }
+  std::string why_not = refusal(hello, options_);
+  if (why_not.empty() && peers_[static_cast<size_t>(hello.rank)].has_joined)
+    why_not = "two processes were started as rank " + std::to_string(hello.rank) + " of " +
+              std::to_string(options_.size) + ": give each its own rank";
+  if (!why_not.empty()) {
+    // The caller is no rank, so that the fan-out does not reach it.
+    PayloadWriter payload;
+    payload.put_i32(NORIA_E_MISMATCH);
+    payload.put_text(why_not);
+    const std::string frame = encode_frame(FrameType::failure, payload.bytes());
+    static_cast<void>(::send(visitor.socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL));
+    visitors_.clear();
+    commit({NORIA_E_MISMATCH, why_not});
+    return;
+  }
+  Peer& peer = peers_[static_cast<size_t>(hello.rank)];
+  if (local_host_.empty()) local_host_ = local_address(visitor.socket).host();
+  peer.socket = std::move(visitor.socket);
+  peer.has_joined = true;
+  send(peer, FrameType::accepted);
+  finish_join_if_complete();
+}
+
+void ControlPlane::State::finish_join_if_complete() {
+  for (size_t rank = 1; rank < peers_.size(); ++rank)
+    if (!peers_[rank].has_joined) return;
+  // First the door, then the news: a rank that goes on to its next communicator must not find this
+  // listener in the next one's place.
+  listener_.reset();
+  visitors_.clear();
+  joined_ = true;
+  for (Peer& peer : peers_) send(peer, FrameType::welcome);
+  changed_.notify_all();
+}
+
+Failure ControlPlane::State::missing_at_join() {
+  std::vector<int32_t> missing;
+  for (int32_t rank = 1; rank < options_.size; ++rank)
+    if (!peers_[static_cast<size_t>(rank)].has_joined) missing.push_back(rank);
+  return {NORIA_E_MISSING, ranks_text(missing) + " of " + std::to_string(options_.size) +
+                               " did not join within " + seconds_text(now_ns() - started_) +
+                               ": look whether they were started and reach " + options_.root_host +
+                               ":" + std::to_string(options_.root_port) +
+                               ", or raise NORIA_START_TIMEOUT_MS"};
+}
+
+void ControlPlane::State::finish_gather_if_complete() {
+  const Put* first = nullptr;
+  size_t first_rank = 0;
+  bool is_complete = true;
+  for (size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (peers_[rank].puts.empty()) {
+      is_complete = false;
+      continue;
+    }
+    const Put& put = peers_[rank].puts.front();
+    if (first == nullptr) first = &put, first_rank = rank;
+    if (put.what != first->what)
+      return commit({NORIA_E_ORDER, "ranks are out of step: rank " + std::to_string(first_rank) +
+                                        " is at '" + first->what + "', rank " +
+                                        std::to_string(rank) + " at '" + put.what +
+                                        "': all ranks must make the same calls in the same order"});
+  }
+  if (first == nullptr) return;
+  if (!is_complete) {
+    for (size_t rank = 1; rank < peers_.size(); ++rank)
+      if (peers_[rank].said_goodbye && peers_[rank].puts.empty())
+        return commit(
+            {NORIA_E_PEER, "rank " + std::to_string(rank) + " left the communicator while rank " +
+                               std::to_string(first_rank) + " is at '" + first->what + "'"});
+    return;
+  }
+  PayloadWriter payload;
+  std::vector<std::string> all;
+  for (Peer& peer : peers_) {
+    payload.put_text(peer.puts.front().bytes);
+    all.push_back(std::move(peer.puts.front().bytes));
+    peer.puts.pop_front();
+  }
+  if (payload.bytes().size() > kMaxFrameBytes)
+    return commit(
+        {NORIA_E_ARG, "the ranks' control messages are more than one may hold together: " +
+                          std::to_string(payload.bytes().size()) + " bytes"});
+  for (Peer& peer : peers_) send(peer, FrameType::gather_all, payload.bytes());
+  gathered_ = std::move(all);
+  changed_.notify_all();
+}
+
+Failure ControlPlane::State::missing_at_gather(const std::string& what) {
+  std::vector<int32_t> missing;
+  for (size_t rank = 0; rank < peers_.size(); ++rank)
+    if (peers_[rank].puts.empty()) missing.push_back(static_cast<int32_t>(rank));
+  return {NORIA_E_TIMEOUT, ranks_text(missing) + " did not come to '" + what +
+                               "' in time: look what they are doing"};
+}
+
+void ControlPlane::State::finish_leave_if_complete() {
+  if (!said_goodbye_ || all_said_goodbye_) return;
+  for (size_t rank = 1; rank < peers_.size(); ++rank)
+    if (!peers_[rank].said_goodbye && peers_[rank].socket.is_open()) return;
+  all_said_goodbye_ = true;
+  for (Peer& peer : peers_) send(peer, FrameType::all_said_so);
+  changed_.notify_all();
+}
+
+}  // namespace noria::bucketing

@@ -1,0 +1,185 @@
+// The control thread: it sleeps in poll(2) until a socket, a call or a timer has something for it.
+#include <errno.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bucketing/control_state.hpp"
+
+namespace noria::bucketing {
+
+void ControlPlane::State::run() {
+  std::vector<pollfd> sockets;
+  while (true) {
+    int timeout_ms = -1;
+    {
+      const MutexLock lock(mutex_);
+      if (stopping_ && (is_flushed() || now_ns() >= stop_until_)) return close_all();
+      list_sockets(&sockets);
+      timeout_ms = poll_timeout_ms();
+    }
+    // A failing poll (no memory) is like a time-out: the loop looks at everything.
+    if (::poll(sockets.data(), sockets.size(), timeout_ms) < 0 && errno != EINTR) sched_yield();
+    {
+      const MutexLock lock(mutex_);
+      uint64_t count = 0;
+      if (::read(wake_.get(), &count, sizeof count) < 0 && errno != EAGAIN) return close_all();
+      if (listener_.is_open()) {
+        accept_visitors();
+        serve_visitors();
+      }
+      for (int32_t rank = 0; rank < options_.size; ++rank) serve_peer(rank);
+      if (pending_ && now_ns() >= pending_until_) commit(Failure(*pending_));
+    }
+    tell_listener();
+  }
+}
+
+void ControlPlane::State::list_sockets(std::vector<pollfd>* sockets) {
+  sockets->clear();
+  const auto add = [&](const Fd& fd, bool wants_to_send) {
+    const int events = POLLIN | (wants_to_send ? POLLOUT : 0);
+    if (fd.is_open()) sockets->push_back({fd.get(), static_cast<short>(events), 0});
+  };
+  add(wake_, false);
+  add(listener_, false);
+  for (const Visitor& visitor : visitors_) add(visitor.socket, false);
+  for (const Peer& peer : peers_) add(peer.socket, !peer.out.empty());
+}
+
+int ControlPlane::State::poll_timeout_ms() {
+  // Only what is waited for just now has a timer; an idle control plane sleeps without one.
+  Nanoseconds due = std::min(pending_until_, stop_until_);
+  if (!visitors_.empty()) due = std::min(due, now_ns() + 1_s);
+  if (due == kNever) return -1;
+  return static_cast<int>(std::max<Nanoseconds>(0, due - now_ns()) / 1'000'000 + 1);
+}
+
+void ControlPlane::State::serve_peer(int32_t rank) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (!peer.socket.is_open()) return;
+  flush(peer);
+  receive(rank);
+}
+
+void ControlPlane::State::flush(Peer& peer) {
+  // A failed send shows at the next receive, together with what the peer sent before it went.
+  const ssize_t sent = ::send(peer.socket.get(), peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
+  if (sent > 0) peer.out.erase(0, static_cast<size_t>(sent));
+}
+
+void ControlPlane::State::receive(int32_t rank) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  char bytes[65536];
+  ssize_t got = 0;
+  // What arrived with the hello lies in the parser already, so that it is asked first.
+  do {
+    while (auto frame = peer.parser.next()) {
+      handle(rank, *frame);
+      if (!peer.socket.is_open()) return;
+    }
+    if (peer.parser.is_malformed()) return lose(rank, "sent a control message that is none", false);
+    got = ::recv(peer.socket.get(), bytes, sizeof bytes, 0);
+    if (got > 0) peer.parser.append({bytes, static_cast<size_t>(got)});
+  } while (got > 0);
+  if (got == 0) return lose(rank, "its control connection closed", true);
+  if (errno == EAGAIN || errno == EINTR) return;
+  lose(rank, std::string("its control connection broke: ") + std::strerror(errno), true);
+}
+
+void ControlPlane::State::lose(int32_t rank, const std::string& cause, bool is_death) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  peer.socket.reset();
+  peer.out.clear();
+  if (!peer.said_goodbye && !stopping_) {
+    const std::string name = "rank " + std::to_string(rank);
+    const std::string when = joined_ ? "" : " while the ranks were joining";
+    if (is_death)
+      commit({NORIA_E_PEER,
+              name + " died" + when + " (" + cause + "): look at its own output for the reason"});
+    else
+      commit({NORIA_E_PEER,
+              name + " " + cause + when + ": is another program using this job's token?"});
+  }
+  if (pending_) commit(Failure(*pending_));
+  if (is_root()) finish_leave_if_complete();
+  changed_.notify_all();
+}
+
+void ControlPlane::State::handle(int32_t rank, const Frame& frame) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  PayloadReader payload(frame.payload);
+  switch (frame.type) {
+    case FrameType::failure: {
+      const int32_t code = payload.take_i32();
+      const std::string text = payload.take_text();
+      if (payload.is_good()) return commit({code, text});
+      break;
+    }
+    case FrameType::goodbye:
+      peer.said_goodbye = true;
+      if (!is_root()) return;
+      finish_gather_if_complete();
+      return finish_leave_if_complete();
+    case FrameType::gather_put: {
+      const std::string what = payload.take_text();
+      const std::string bytes = payload.take_text();
+      if (!payload.is_good() || !is_root()) break;
+      peer.puts.push_back({what, bytes});
+      return finish_gather_if_complete();
+    }
+    case FrameType::late:
+      if (!is_root()) break;
+      if (!joined_) return commit(missing_at_join());
+      // With the answer already on its way there is nothing to say.
+      if (!peer.puts.empty()) commit(missing_at_gather(frame.payload));
+      return;
+    case FrameType::gather_all: {
+      std::vector<std::string> all;
+      for (int32_t i = 0; i < options_.size; ++i) all.push_back(payload.take_text());
+      if (!payload.is_good() || is_root()) break;
+      gathered_ = std::move(all);
+      return changed_.notify_all();
+    }
+    case FrameType::accepted:
+    case FrameType::welcome:
+    case FrameType::all_said_so:
+      if (is_root()) break;
+      joined_ = joined_ || frame.type == FrameType::welcome;
+      if (frame.type == FrameType::all_said_so) all_said_goodbye_ = peer.said_goodbye = true;
+      return changed_.notify_all();
+  }
+  lose(rank, "sent a control message that is none", false);
+}
+
+void ControlPlane::State::tell_listener() {
+  const MutexLock callback_lock(callback_mutex_);
+  {
+    const MutexLock lock(mutex_);
+    if (!failed() || told_listener_) return;
+    told_listener_ = true;
+  }
+  if (callback_) callback_();
+}
+
+bool ControlPlane::State::is_flushed() {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return peer.out.empty() || !peer.socket.is_open(); });
+}
+
+void ControlPlane::State::close_all() {
+  // Bytes left unread would turn the close into a reset, which may overtake what was just sent.
+  for (Peer& peer : peers_) {
+    if (!peer.socket.is_open()) continue;
+    ::shutdown(peer.socket.get(), SHUT_WR);
+    char bytes[4096];
+    while (::recv(peer.socket.get(), bytes, sizeof bytes, 0) > 0) {
+    }
+    peer.socket.reset();
+  }
+  listener_.reset();
+  visitors_.clear();
+}
+
+}  // namespace noria::bucketing

@@ -1,0 +1,110 @@
+#include "bucketing/interfaces.hpp"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+namespace noria::bucketing {
+namespace {
+
+bool is_virtual(const std::string& name) {
+  for (const char* prefix : {"docker", "virbr", "veth", "br-"})
+    if (name.starts_with(prefix)) return true;
+  return false;
+}
+
+bool is_link_local(const TcpAddress& address) {
+  return address.storage.ss_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr);
+}
+
+struct NameRule {
+  std::string_view list;
+  const char* variable = "";
+  bool excludes = false;
+  bool is_exact = false;
+};
+
+NameRule name_rule(const Params& params) {
+  const bool is_ours = !params.socket_ifname.empty();
+  NameRule rule{is_ours ? params.socket_ifname : params.nccl_socket_ifname,
+                is_ours ? "NORIA_SOCKET_IFNAME" : "NCCL_SOCKET_IFNAME"};
+  if (rule.list.starts_with('^')) rule.excludes = true, rule.list.remove_prefix(1);
+  if (rule.list.starts_with('=')) rule.is_exact = true, rule.list.remove_prefix(1);
+  return rule;
+}
+
+// The position of the name in the list, so that the order of the list is the order of preference.
+size_t position_in(const NameRule& rule, std::string_view name) {
+  std::string_view rest = rule.list;
+  for (size_t position = 0;; ++position) {
+    const size_t comma = rest.find(',');
+    const std::string_view entry = rest.substr(0, comma);
+    if (!entry.empty() && (rule.is_exact ? name == entry : name.starts_with(entry)))
+      return position;
+    if (comma == std::string_view::npos) return SIZE_MAX;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace
+
+std::vector<Interface> list_interfaces() {
+  std::vector<Interface> found;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return found;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, &freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    Interface interface {
+      entry->ifa_name, {}
+    };
+    interface.address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&interface.address.storage, entry->ifa_addr, interface.address.length);
+    if (!is_link_local(interface.address)) found.push_back(interface);
+  }
+  return found;
+}
+
+bool is_interface_asked_for(const Params& params) { return !name_rule(params).list.empty(); }
+
+Result<Interface, std::string> choose_interface(const std::vector<Interface>& interfaces,
+                                                const Params& params) {
+  const std::string& family = params.nccl_socket_family;
+  const NameRule rule = name_rule(params);
+  const Interface* best = nullptr;
+  size_t best_rank = SIZE_MAX;
+  std::string seen;
+  for (const Interface& interface : interfaces) {
+    seen += (seen.empty() ? "" : ", ") + interface.name + " " + interface.address.host();
+    if (family == "AF_INET" && interface.address.storage.ss_family != AF_INET) continue;
+    if (family == "AF_INET6" && interface.address.storage.ss_family != AF_INET6) continue;
+    size_t rank = 0;
+    const bool prefers_by_kind = rule.list.empty() || rule.excludes;
+    if (!rule.list.empty()) {
+      const size_t position = position_in(rule, interface.name);
+      if ((position == SIZE_MAX) != rule.excludes) continue;
+      rank = rule.excludes ? 0 : position;
+    }
+    if (prefers_by_kind)
+      rank = interface.address.is_loopback() ? 2 : is_virtual(interface.name) ? 1 : 0;
+    if (rank < best_rank) best = &interface, best_rank = rank;
+  }
+  if (best != nullptr) return *best;
+  std::string asked;
+  if (!rule.list.empty())
+    asked += std::string(rule.variable) + " asks for '" + (rule.excludes ? "^" : "") +
+             (rule.is_exact ? "=" : "") + std::string(rule.list) + "'";
+  if (!family.empty())
+    asked += (asked.empty() ? "" : " and ") + ("NCCL_SOCKET_FAMILY asks for '" + family + "'");
+  if (asked.empty()) return std::string("this host has no network interface that is up");
+  return "no interface fits: " + asked + "; there is " + (seen.empty() ? "none" : seen);
+}
+
+}  // namespace noria::bucketing

@@ -1,0 +1,2 @@
+noria_test(NAME control_test LABELS fault TIMEOUT 120 LIBS noria_bucketing
+           SOURCES fault/control_test.cc support/crew.cc)

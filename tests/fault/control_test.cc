@@ -1,0 +1,437 @@
+// The control plane when something is wrong: ranks that do not come, strangers, deaths.
+#include "bucketing/control.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <memory>
+
+#include "bucketing/bootstrap.hpp"
+#include "bucketing/control_wire.hpp"
+#include "bucketing/tcp.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+using test::contains;
+using test::RankCrew;
+using test::run_rank_threads;
+using test::run_ranks;
+using test::Wire;
+
+constexpr Nanoseconds kPatience = 20_s;
+
+Rendezvous make_rendezvous(int32_t size) {
+  Params params;
+  params.socket_ifname = "lo";
+  params.nccl_socket_family = "AF_INET";
+  auto id = make_unique_id(params);
+  EXPECT_TRUE(id.is_ok());
+  return *read_unique_id(*id, 0, size);
+}
+
+ControlPlane::Options options_for(const Rendezvous& rendezvous, int32_t rank,
+                                  Nanoseconds patience = kPatience) {
+  return {.rank = rank,
+          .size = rendezvous.size,
+          .root_host = rendezvous.host,
+          .root_port = rendezvous.port,
+          .token_low = rendezvous.token_low,
+          .token_high = rendezvous.token_high,
+          .deadline = now_ns() + patience};
+}
+
+// Rank 0 listens on the reserved port.
+Outcome<std::unique_ptr<ControlPlane>> join(const Rendezvous& rendezvous, int32_t rank,
+                                            Nanoseconds patience = kPatience) {
+  return ControlPlane::join(options_for(rendezvous, rank, patience));
+}
+
+void wait_until_failed(const ControlPlane& control) {
+  const Nanoseconds deadline = now_ns() + kPatience;
+  while (!control.failed() && now_ns() < deadline) ::poll(nullptr, 0, 1);
+  EXPECT_TRUE(control.failed());
+}
+
+// ---- joining ------------------------------------------------------------------------------------
+
+TEST(ControlTest, Gathers_in_rank_order_again_and_again) {
+  const Rendezvous rendezvous = make_rendezvous(4);
+  run_rank_threads(4, [&](int32_t rank) {
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    for (int round = 0; round < 200; ++round) {
+      const std::string mine = std::to_string(rank * 1000 + round) + std::string(round * 50, '.');
+      auto all =
+          (*control)->all_gather("round " + std::to_string(round), mine, now_ns() + kPatience);
+      ASSERT_TRUE(all.is_ok()) << all.failure().text;
+      ASSERT_EQ(all->size(), 4u);
+      for (int32_t other = 0; other < 4; ++other)
+        EXPECT_EQ((*all)[static_cast<size_t>(other)],
+                  std::to_string(other * 1000 + round) + std::string(round * 50, '.'));
+    }
+    (*control)->leave(now_ns() + kPatience);
+    // Expect: an end is no death.
+    EXPECT_FALSE((*control)->failed()) << (*control)->failure().text;
+  });
+}
+
+TEST(ControlTest, Rank_0_may_start_last) {
+  const Rendezvous rendezvous = make_rendezvous(3);
+  std::atomic<int> others{0};
+  run_rank_threads(3, [&](int32_t rank) {
+    if (rank == 0)  // the others have been refused at least once
+      while (others < 2) ::poll(nullptr, 0, 1);
+    ++others;
+    if (rank == 0) ::poll(nullptr, 0, 50);
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    (*control)->leave(now_ns() + kPatience);
+  });
+}
+
+TEST(ControlTest, Large_gathers_pass_and_too_large_ones_are_refused) {
+  const Rendezvous rendezvous = make_rendezvous(2);
+  run_rank_threads(2, [&](int32_t rank) {
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    const std::string mine(7'000'000, static_cast<char>('a' + rank));
+    auto all = (*control)->all_gather("large", mine, now_ns() + kPatience);
+    ASSERT_TRUE(all.is_ok()) << all.failure().text;
+    EXPECT_EQ((*all)[1], std::string(7'000'000, 'b'));
+    const auto more = (*control)->all_gather("larger", std::string(9'000'000, 'x'), now_ns());
+    EXPECT_EQ(more.failure().code, NORIA_E_ARG);
+    (*control)->leave(now_ns() + kPatience);
+  });
+}
+
+TEST(ControlTest, Missing_ranks_are_named_on_every_rank_that_came) {
+  const Rendezvous rendezvous = make_rendezvous(5);
+  run_rank_threads(5, [&](int32_t rank) {
+    if (rank == 2 || rank == 3) return;
+    auto control = join(rendezvous, rank, rank == 0 ? 400_ms : kPatience);
+    ASSERT_FALSE(control.is_ok());
+    EXPECT_EQ(control.failure().code, NORIA_E_MISSING);
+    EXPECT_TRUE(contains(control.failure().text, "ranks 2, 3 of 5 did not join within 0.4 s"))
+        << control.failure().text;
+  });
+}
+
+TEST(ControlTest, The_first_deadline_counts_whosever_it_is) {
+  const Rendezvous rendezvous = make_rendezvous(3);
+  run_rank_threads(3, [&](int32_t rank) {
+    if (rank == 2) return;
+    auto control = join(rendezvous, rank, rank == 1 ? 300_ms : kPatience);
+    ASSERT_FALSE(control.is_ok());
+    EXPECT_EQ(control.failure().code, NORIA_E_MISSING);
+    EXPECT_TRUE(contains(control.failure().text, "rank 2 of 3 did not join"))
+        << control.failure().text;
+  });
+}
+
+TEST(ControlTest, A_missing_rank_0_is_named_with_its_address) {
+  const Rendezvous rendezvous = make_rendezvous(2);
+  auto control = join(rendezvous, 1, 200_ms);
+  ASSERT_FALSE(control.is_ok());
+  EXPECT_EQ(control.failure().code, NORIA_E_MISSING);
+  EXPECT_TRUE(contains(control.failure().text, "rank 0 did not join within 0.2 s"));
+  EXPECT_TRUE(contains(control.failure().text, std::to_string(rendezvous.port)));
+}
+
+TEST(ControlTest, Another_size_is_refused_with_both_values_on_both_sides) {
+  const Rendezvous rendezvous = make_rendezvous(2);
+  run_rank_threads(2, [&](int32_t rank) {
+    Rendezvous mine = rendezvous;
+    if (rank == 1) mine.size = 4;
+    auto control = join(mine, rank);
+    ASSERT_FALSE(control.is_ok());
+    EXPECT_EQ(control.failure().code, NORIA_E_MISMATCH);
+    EXPECT_TRUE(contains(control.failure().text, "one of 4 ranks"));
+    EXPECT_TRUE(contains(control.failure().text, "one of 2"));
+  });
+}
+
+TEST(ControlTest, A_rank_that_comes_twice_is_refused_everywhere) {
+  const Rendezvous rendezvous = make_rendezvous(3);
+  run_rank_threads(3, [&](int32_t thread) {
+    auto control = join(rendezvous, thread == 2 ? 1 : thread);
+    ASSERT_FALSE(control.is_ok());
+    EXPECT_EQ(control.failure().code, NORIA_E_MISMATCH);
+    EXPECT_TRUE(contains(control.failure().text, "two processes were started as rank 1 of 3"))
+        << control.failure().text;
+  });
+}
+
+// ---- strangers ----------------------------------------------------------------------------------
+
+Fd call(const Rendezvous& rendezvous, const std::string& bytes) {
+  TcpAddress address;
+  EXPECT_TRUE(parse_numeric(rendezvous.host, rendezvous.port, &address));
+  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Nanoseconds deadline = now_ns() + kPatience;
+  while (::connect(socket.get(), address.raw(), address.length) != 0 && now_ns() < deadline) {
+    socket = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ::poll(nullptr, 0, 1);
+  }
+  EXPECT_EQ(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
+  return socket;
+}
+
+std::string hello_bytes(const Hello& hello) {
+  return {reinterpret_cast<const char*>(&hello), sizeof hello};
+}
+
+void expect_strangers_do_no_harm(const std::vector<std::string>& greetings) {
+  const Rendezvous rendezvous = make_rendezvous(3);
+  std::vector<Fd> strangers;
+  std::atomic<bool> have_called{false};
+  run_rank_threads(3, [&](int32_t rank) {
+    if (rank == 1) {  // once rank 0 listens, strangers come before the ranks
+      for (const std::string& greeting : greetings) strangers.push_back(call(rendezvous, greeting));
+      have_called = true;
+    }
+    while (rank == 2 && !have_called) ::poll(nullptr, 0, 1);
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    EXPECT_TRUE((*control)->all_gather("all here", "", now_ns() + kPatience).is_ok());
+    (*control)->leave(now_ns() + kPatience);
+  });
+}
+
+TEST(StrangerTest, Silence_does_no_harm) { expect_strangers_do_no_harm({"", "", ""}); }
+TEST(StrangerTest, Half_a_hello_does_no_harm) {
+  expect_strangers_do_no_harm({hello_bytes(Hello{}).substr(0, 20)});
+}
+TEST(StrangerTest, Garbage_does_no_harm) {
+  expect_strangers_do_no_harm({"GET / HTTP/1.1\r\nHost: x\r\n\r\n", std::string(100'000, '\xff')});
+}
+TEST(StrangerTest, A_wrong_token_does_no_harm) {
+  expect_strangers_do_no_harm(
+      {hello_bytes({.token_low = 1, .token_high = 2, .rank = 1, .size = 3})});
+}
+TEST(StrangerTest, A_hundred_connections_do_no_harm) {
+  expect_strangers_do_no_harm(std::vector<std::string>(100, "x"));
+}
+TEST(StrangerTest, More_connections_than_are_kept_do_no_harm) {
+  expect_strangers_do_no_harm(std::vector<std::string>(300, ""));
+}
+
+TEST(StrangerTest, A_rank_of_another_job_is_told_that_it_is_not_of_this_one) {
+  const Rendezvous rendezvous = make_rendezvous(2);
+  run_rank_threads(2, [&](int32_t rank) {
+    Rendezvous mine = rendezvous;
+    if (rank == 1) mine.token_low ^= 1;
+    auto control = join(mine, rank, rank == 0 ? 6500_ms : kPatience);
+    ASSERT_FALSE(control.is_ok());
+    EXPECT_EQ(control.failure().code, rank == 0 ? NORIA_E_MISSING : NORIA_E_PEER);
+    EXPECT_TRUE(contains(control.failure().text, rank == 0 ? "rank 1 of 2" : "not of this job"));
+  });
+}
+
+TEST(StrangerTest, A_member_that_sends_garbage_is_named) {
+  const Rendezvous rendezvous = make_rendezvous(2);
+  run_rank_threads(2, [&](int32_t rank) {
+    if (rank == 0) {
+      auto control = join(rendezvous, rank);
+      ASSERT_TRUE(control.is_ok()) << control.failure().text;
+      wait_until_failed(**control);
+      EXPECT_EQ((*control)->failure().code, NORIA_E_PEER);
+      EXPECT_TRUE(contains((*control)->failure().text, "rank 1 sent a control message"));
+      return;
+    }
+    const Fd socket = call(rendezvous, hello_bytes({.token_low = rendezvous.token_low,
+                                                    .token_high = rendezvous.token_high,
+                                                    .rank = 1,
+                                                    .size = 2}) +
+                                           std::string(64, '\x7f'));
+    // Expect: rank 0 hangs up.
+    char bytes[256];
+    while (::recv(socket.get(), bytes, sizeof bytes, 0) > 0) {
+    }
+  });
+}
+
+// ---- failures that fan out ----------------------------------------------------------------------
+
+TEST(ControlTest, All_ranks_say_the_same_however_many_announce_at_once) {
+  const Rendezvous rendezvous = make_rendezvous(4);
+  std::vector<std::string> said(4);
+  run_rank_threads(4, [&](int32_t rank) {
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    const Failure won = (*control)->settle({NORIA_E_NET, "seen by rank " + std::to_string(rank)});
+    EXPECT_EQ(won.code, NORIA_E_NET);
+    said[static_cast<size_t>(rank)] = won.text;
+  });
+  for (const std::string& text : said) EXPECT_EQ(text, said[0]);
+}
+
+TEST(ControlTest, An_abort_is_true_at_once_and_reaches_all) {
+  const Rendezvous rendezvous = make_rendezvous(3);
+  run_rank_threads(3, [&](int32_t rank) {
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    std::atomic<bool> called{false};
+    (*control)->on_failure([&] { called = true; });
+    if (rank == 2) {
+      (*control)->announce({NORIA_E_ABORTED, "enough"});
+      EXPECT_TRUE((*control)->failed());
+    }
+    wait_until_failed(**control);
+    EXPECT_EQ((*control)->failure().code, NORIA_E_ABORTED);
+    EXPECT_EQ((*control)->failure().text, "enough");
+    const Nanoseconds deadline = now_ns() + kPatience;
+    while (!called && now_ns() < deadline) ::poll(nullptr, 0, 1);
+    EXPECT_TRUE(called);
+    (*control)->on_failure(nullptr);
+  });
+}
+
+TEST(ControlTest, Whoever_asks_late_is_told_as_well) {
+  const Rendezvous rendezvous = make_rendezvous(2);
+  run_rank_threads(2, [&](int32_t rank) {
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    (*control)->settle({NORIA_E_NET, "broken"});
+    std::atomic<bool> called{false};
+    (*control)->on_failure([&] { called = true; });
+    const Nanoseconds deadline = now_ns() + kPatience;
+    while (!called && now_ns() < deadline) ::poll(nullptr, 0, 1);
+    EXPECT_TRUE(called);
+    (*control)->on_failure(nullptr);
+  });
+}
+
+TEST(ControlTest, Ranks_out_of_step_are_told_who_is_where) {
+  const Rendezvous rendezvous = make_rendezvous(3);
+  run_rank_threads(3, [&](int32_t rank) {
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    auto all = (*control)->all_gather(rank == 2 ? "seal" : "connect", "", now_ns() + kPatience);
+    ASSERT_FALSE(all.is_ok());
+    EXPECT_EQ(all.failure().code, NORIA_E_ORDER);
+    EXPECT_TRUE(contains(all.failure().text, "rank 2 at 'seal'")) << all.failure().text;
+  });
+}
+
+TEST(ControlTest, A_gather_that_a_rank_does_not_come_to_names_it) {
+  for (const int32_t impatient : {0, 1}) {
+    const Rendezvous rendezvous = make_rendezvous(3);
+    std::atomic<int> ended{0};
+    run_rank_threads(3, [&](int32_t rank) {
+      auto control = join(rendezvous, rank);
+      ASSERT_TRUE(control.is_ok()) << control.failure().text;
+      if (rank == 2) {
+        while (ended < 2) ::poll(nullptr, 0, 1);
+      } else {
+        const Nanoseconds patience = rank == impatient ? 200_ms : kPatience;
+        auto all = (*control)->all_gather("seal", "", now_ns() + patience);
+        ASSERT_FALSE(all.is_ok());
+        EXPECT_EQ(all.failure().code, NORIA_E_TIMEOUT);
+        EXPECT_TRUE(contains(all.failure().text, "rank 2 did not come to 'seal'"))
+            << all.failure().text;
+        ++ended;
+      }
+    });
+  }
+}
+
+TEST(ControlTest, A_rank_that_left_is_named_by_whoever_still_needs_it) {
+  const Rendezvous rendezvous = make_rendezvous(3);
+  run_rank_threads(3, [&](int32_t rank) {
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    if (rank == 1) return;
+    auto all = (*control)->all_gather("seal", "", now_ns() + kPatience);
+    ASSERT_FALSE(all.is_ok());
+    EXPECT_EQ(all.failure().code, NORIA_E_PEER);
+    EXPECT_TRUE(contains(all.failure().text, "rank 1 left")) << all.failure().text;
+  });
+}
+
+// ---- deaths -------------------------------------------------------------------------------------
+
+void expect_death_is_named(int32_t size, int32_t victim, bool in_gather) {
+  const Rendezvous rendezvous = make_rendezvous(size);
+  RankCrew crew(size, [&](int32_t rank, Wire& parent) {
+    if (rank != 0) drop_reservation(rendezvous);
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    parent.send(uint8_t{1});
+    if (in_gather && rank != victim) {
+      auto all = (*control)->all_gather("seal", "", now_ns() + kPatience);
+      ASSERT_FALSE(all.is_ok());
+    }
+    wait_until_failed(**control);
+    EXPECT_EQ((*control)->failure().code, NORIA_E_PEER);
+    EXPECT_TRUE(contains((*control)->failure().text,
+                         "rank " + std::to_string(victim) + " died (its control connection closed"))
+        << (*control)->failure().text;
+  });
+  for (int32_t rank = 0; rank < size; ++rank) crew.wire(rank).recv<uint8_t>();
+  crew.kill(victim, SIGKILL);
+  crew.expect_success({victim});
+}
+
+TEST(DeathTest, Of_a_rank_is_named_by_all) { expect_death_is_named(4, 2, false); }
+TEST(DeathTest, Of_rank_0_is_named_by_all) { expect_death_is_named(4, 0, false); }
+TEST(DeathTest, In_a_gather_is_named_by_all) {
+  expect_death_is_named(3, 1, true);
+  expect_death_is_named(3, 0, true);
+}
+
+TEST(DeathTest, While_joining_is_named_by_those_that_had_joined) {
+  for (const int32_t victim : {0, 1}) {
+    const Rendezvous rendezvous = make_rendezvous(4);
+    RankCrew crew(4, [&](int32_t rank, Wire& parent) {
+      if (rank != 0) drop_reservation(rendezvous);
+      if (rank == 3) return;  // never comes
+      std::unique_ptr<std::thread> signal;
+      parent.send(uint8_t{1});
+      auto control = join(rendezvous, rank);
+      ASSERT_FALSE(control.is_ok());
+      EXPECT_EQ(control.failure().code, NORIA_E_PEER);
+      EXPECT_TRUE(contains(control.failure().text, "rank " + std::to_string(victim) + " died"))
+          << control.failure().text;
+    });
+    for (int32_t rank = 0; rank < 3; ++rank) crew.wire(rank).recv<uint8_t>();
+    ::poll(nullptr, 0, 300);  // let them meet; if they have not, they meet the death later
+    crew.kill(victim, SIGKILL);
+    const Nanoseconds killed = now_ns();
+    crew.expect_success({victim});
+    EXPECT_LT(now_ns() - killed, 10_s);
+  }
+}
+
+TEST(DeathTest, A_stopped_rank_is_alive) {
+  const Rendezvous rendezvous = make_rendezvous(3);
+  for (const int32_t stopped : {0, 1}) {
+    const Rendezvous mine = make_rendezvous(3);
+    RankCrew crew(3, [&](int32_t rank, Wire& parent) {
+      if (rank != 0) drop_reservation(mine);
+      auto control = join(mine, rank);
+      ASSERT_TRUE(control.is_ok()) << control.failure().text;
+      parent.send(uint8_t{1});
+      parent.recv<uint8_t>();
+      auto all = (*control)->all_gather("after", std::to_string(rank), now_ns() + kPatience);
+      ASSERT_TRUE(all.is_ok()) << all.failure().text;
+      EXPECT_EQ((*all)[2], "2");
+      (*control)->leave(now_ns() + kPatience);
+    });
+    for (int32_t rank = 0; rank < 3; ++rank) crew.wire(rank).recv<uint8_t>();
+    crew.kill(stopped, SIGSTOP);
+    for (int32_t rank = 0; rank < 3; ++rank) crew.wire(rank).send(uint8_t{1});
+    ::poll(nullptr, 0, 3000);  // longer than keep-alive's first probes
+    crew.kill(stopped, SIGCONT);
+    crew.expect_success();
+  }
+  drop_reservation(rendezvous);
+}
+
+}  // namespace
+}  // namespace noria::bucketing

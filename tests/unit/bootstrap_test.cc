@@ -1,0 +1,223 @@
+#include "bucketing/bootstrap.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "bucketing/interfaces.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+Params params_of(std::vector<const char*> environment) {
+  environment.push_back(nullptr);
+  auto params = load_params(environment.data());
+  EXPECT_TRUE(params.is_ok());
+  return *params;
+}
+
+Failure launcher_failure(std::vector<const char*> environment, int32_t rank = -1,
+                         int32_t size = -1) {
+  auto result = rendezvous_from_launcher(params_of(std::move(environment)), rank, size);
+  EXPECT_FALSE(result.is_ok());
+  return result.is_ok() ? Failure{NORIA_OK, {}} : result.failure();
+}
+
+TEST(LauncherTest, Torchrun_says_who_and_where) {
+  const auto result = rendezvous_from_launcher(
+      params_of({"RANK=2", "WORLD_SIZE=4", "MASTER_ADDR=host0", "MASTER_PORT=29500"}), -1, -1);
+  ASSERT_TRUE(result.is_ok());
+  EXPECT_EQ(result->rank, 2);
+  EXPECT_EQ(result->size, 4);
+  EXPECT_EQ(result->host, "host0");
+  EXPECT_EQ(result->port, 29529);  // torch's store owns MASTER_PORT
+}
+
+TEST(LauncherTest, Noria_root_wins_over_the_launchers_address) {
+  const auto result =
+      rendezvous_from_launcher(params_of({"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=host0",
+                                          "MASTER_PORT=29500", "NORIA_ROOT=[::1]:4711"}),
+                               -1, -1);
+  ASSERT_TRUE(result.is_ok());
+  EXPECT_EQ(result->host, "::1");
+  EXPECT_EQ(result->port, 4711);
+}
+
+TEST(LauncherTest, The_callers_rank_wins_over_the_launchers) {
+  const auto result = rendezvous_from_launcher(
+      params_of({"RANK=0", "WORLD_SIZE=2", "NORIA_ROOT=host0:4711"}), 5, 8);
+  ASSERT_TRUE(result.is_ok());
+  EXPECT_EQ(result->rank, 5);
+  EXPECT_EQ(result->size, 8);
+}
+
+TEST(LauncherTest, One_rank_needs_no_address) {
+  const auto result = rendezvous_from_launcher(params_of({"RANK=0", "WORLD_SIZE=1"}), -1, -1);
+  ASSERT_TRUE(result.is_ok());
+  EXPECT_EQ(result->size, 1);
+}
+
+TEST(LauncherTest, All_ranks_compute_the_same_token_and_jobs_differ) {
+  const auto token = [](const char* root, int32_t rank, int32_t size) {
+    const std::string variable = std::string("NORIA_ROOT=") + root;
+    return rendezvous_from_launcher(params_of({variable.c_str()}), rank, size)->token_low;
+  };
+  EXPECT_EQ(token("a:1", 0, 2), token("a:1", 1, 2));
+  EXPECT_NE(token("a:1", 0, 2), token("a:2", 0, 2));
+  EXPECT_NE(token("a:1", 0, 2), token("b:1", 0, 2));
+  EXPECT_NE(token("a:1", 0, 2), token("a:1", 0, 3));
+}
+
+TEST(LauncherTest, Without_a_launcher_the_failure_prints_the_table) {
+  const Failure failure = launcher_failure({});
+  EXPECT_EQ(failure.code, NORIA_E_ARG);
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NORIA_ROOT"})
+    EXPECT_NE(failure.text.find(name), std::string::npos) << name;
+}
+
+TEST(LauncherTest, Bad_values_are_named) {
+  const auto names = [](std::vector<const char*> environment, const char* what) {
+    const Failure failure = launcher_failure(std::move(environment));
+    EXPECT_EQ(failure.code, NORIA_E_ARG);
+    EXPECT_NE(failure.text.find(what), std::string::npos) << failure.text;
+  };
+  names({"RANK=two", "WORLD_SIZE=4"}, "'two'");
+  names({"RANK=1", "WORLD_SIZE=0"}, "'0'");
+  names({"RANK=1", "WORLD_SIZE=4x"}, "'4x'");
+  names({"RANK=4", "WORLD_SIZE=4"}, "rank 4 of 4");
+  names({"RANK=1"}, "WORLD_SIZE is not set");
+  names({"RANK=1", "WORLD_SIZE=4"}, "MASTER_ADDR");
+  names({"RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=h"}, "MASTER_PORT");
+  names({"RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=h", "MASTER_PORT=65530"}, "'65530'");
+  names({"RANK=1", "WORLD_SIZE=4", "NORIA_ROOT=host"}, "'host'");
+}
+
+TEST(LauncherTest, A_rank_without_a_size_is_refused) {
+  EXPECT_EQ(launcher_failure({}, 1, -1).code, NORIA_E_ARG);
+  EXPECT_EQ(launcher_failure({}, -1, 2).code, NORIA_E_ARG);
+}
+
+TEST(HostPortTest, Takes_names_and_addresses_and_refuses_the_rest) {
+  std::string host;
+  uint16_t port = 0;
+  EXPECT_TRUE(parse_host_port("node-3.cluster:29500", &host, &port));
+  EXPECT_EQ(host, "node-3.cluster");
+  EXPECT_EQ(port, 29500);
+  EXPECT_TRUE(parse_host_port("[fd00::1]:1", &host, &port));
+  EXPECT_EQ(host, "fd00::1");
+  for (const char* bad : {"", "host", ":1", "host:", "host:0", "host:65536", "host:1x", "::1:5",
+                          "[]:5", "[::1:5", "host:-1"})
+    EXPECT_FALSE(parse_host_port(bad, &host, &port)) << bad;
+}
+
+TEST(UniqueIdTest, Says_where_rank_0_listens) {
+  const Params params = params_of({"NORIA_SOCKET_IFNAME=lo", "NCCL_SOCKET_FAMILY=AF_INET"});
+  const auto id = make_unique_id(params);
+  ASSERT_TRUE(id.is_ok());
+  const auto read = read_unique_id(*id, 1, 4);
+  ASSERT_TRUE(read.is_ok());
+  EXPECT_EQ(read->host, "127.0.0.1");
+  EXPECT_EQ(read->rank, 1);
+  EXPECT_EQ(read->size, 4);
+
+  // The port is reserved but nobody listens.  Expect: a listener can be opened, once.
+  auto listener = open_reserved_listener(*read);
+  ASSERT_TRUE(listener.is_ok()) << listener.failure().text;
+  EXPECT_FALSE(open_reserved_listener(*read).is_ok());
+}
+
+TEST(UniqueIdTest, A_listener_opens_while_a_copy_of_the_reservation_lives_elsewhere) {
+  const Params params = params_of({"NORIA_SOCKET_IFNAME=lo"});
+  auto interface = choose_interface(list_interfaces(), params);
+  ASSERT_TRUE(interface.is_ok());
+  auto reservation = reserve_port(interface->address);
+  ASSERT_TRUE(reservation.is_ok());
+  auto listener = listen_on(local_address(*reservation));
+  EXPECT_TRUE(listener.is_ok()) << listener.failure();
+}
+
+TEST(UniqueIdTest, Ids_differ_and_so_do_their_ports) {
+  const Params params = params_of({"NORIA_SOCKET_IFNAME=lo"});
+  std::vector<Rendezvous> seen;
+  for (int i = 0; i < 64; ++i) {
+    const auto id = make_unique_id(params);
+    ASSERT_TRUE(id.is_ok());
+    const auto read = read_unique_id(*id, 0, 1);
+    ASSERT_TRUE(read.is_ok());
+    for (const Rendezvous& other : seen) {
+      EXPECT_NE(other.port, read->port);
+      EXPECT_NE(other.token_low, read->token_low);
+    }
+    seen.push_back(*read);
+  }
+  for (const Rendezvous& rendezvous : seen) drop_reservation(rendezvous);
+}
+
+TEST(UniqueIdTest, Bytes_that_are_no_id_are_refused) {
+  noria_unique_id id{};
+  EXPECT_EQ(read_unique_id(id, 0, 2).failure().code, NORIA_E_ARG);
+  const auto good = make_unique_id(params_of({"NORIA_SOCKET_IFNAME=lo"}));
+  ASSERT_TRUE(good.is_ok());
+  drop_reservation(*read_unique_id(*good, 0, 1));
+  for (size_t byte = 0; byte < 8; ++byte) {
+    id = *good;
+    id.bytes[byte] = static_cast<char>(id.bytes[byte] + 1);
+    EXPECT_EQ(read_unique_id(id, 0, 2).failure().code, NORIA_E_ARG) << byte;
+  }
+  // Rank and size that do not fit.
+  EXPECT_EQ(read_unique_id(*good, 2, 2).failure().code, NORIA_E_ARG);
+  EXPECT_EQ(read_unique_id(*good, -1, 2).failure().code, NORIA_E_ARG);
+  EXPECT_EQ(read_unique_id(*good, 0, 0).failure().code, NORIA_E_ARG);
+}
+
+// ---- interfaces ---------------------------------------------------------------------------------
+
+Interface interface_of(const char* name, const char* host) {
+  Interface interface {
+    name, {}
+  };
+  EXPECT_TRUE(parse_numeric(host, 0, &interface.address)) << host;
+  return interface;
+}
+
+const std::vector<Interface>& some_interfaces() {
+  static const std::vector<Interface> list{
+      interface_of("lo", "127.0.0.1"),   interface_of("docker0", "172.17.0.1"),
+      interface_of("eth0", "10.0.0.5"),  interface_of("eth0", "fd00::5"),
+      interface_of("eth10", "10.1.0.5"), interface_of("ib0", "192.168.1.5")};
+  return list;
+}
+
+std::string chosen(std::vector<const char*> environment) {
+  auto choice = choose_interface(some_interfaces(), params_of(std::move(environment)));
+  return choice.is_ok() ? choice->name + " " + choice->address.host() : choice.failure();
+}
+
+TEST(InterfaceTest, By_itself_it_prefers_real_ones) {
+  EXPECT_EQ(chosen({}), "eth0 10.0.0.5");
+  EXPECT_EQ(chosen({"NCCL_SOCKET_FAMILY=AF_INET6"}), "eth0 fd00::5");
+}
+
+TEST(InterfaceTest, Names_are_prefixes_in_order_of_preference) {
+  EXPECT_EQ(chosen({"NORIA_SOCKET_IFNAME=ib,eth"}), "ib0 192.168.1.5");
+  EXPECT_EQ(chosen({"NORIA_SOCKET_IFNAME=eth"}), "eth0 10.0.0.5");
+  EXPECT_EQ(chosen({"NORIA_SOCKET_IFNAME=eth1"}), "eth10 10.1.0.5");
+  EXPECT_EQ(chosen({"NORIA_SOCKET_IFNAME==ib0"}), "ib0 192.168.1.5");
+  EXPECT_EQ(chosen({"NORIA_SOCKET_IFNAME=^eth,docker"}), "ib0 192.168.1.5");
+  EXPECT_EQ(chosen({"NORIA_SOCKET_IFNAME=lo"}), "lo 127.0.0.1");
+}
+
+TEST(InterfaceTest, Ours_wins_over_nccls) {
+  EXPECT_EQ(chosen({"NCCL_SOCKET_IFNAME=ib0"}), "ib0 192.168.1.5");
+  EXPECT_EQ(chosen({"NCCL_SOCKET_IFNAME=ib0", "NORIA_SOCKET_IFNAME=lo"}), "lo 127.0.0.1");
+}
+
+TEST(InterfaceTest, The_failure_names_what_was_asked_for_and_what_there_is) {
+  const std::string text = chosen({"NORIA_SOCKET_IFNAME==eth", "NCCL_SOCKET_FAMILY=AF_INET"});
+  for (const char* part : {"NORIA_SOCKET_IFNAME", "'=eth'", "AF_INET", "eth0 10.0.0.5"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  EXPECT_FALSE(choose_interface({}, Params{}).is_ok());
+}
+
+}  // namespace
+}  // namespace noria::bucketing

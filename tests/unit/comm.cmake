@@ -1,0 +1,2 @@
+noria_test(NAME control_wire_test LABELS unit LIBS noria_bucketing SOURCES unit/control_wire_test.cc)
+noria_test(NAME bootstrap_test LABELS unit LIBS noria_bucketing SOURCES unit/bootstrap_test.cc)
