@@ -1,0 +1,117 @@
+#include "verbs/soft/bind_target.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "base/log.hpp"
+#include "verbs/soft/engine.hpp"
+
+namespace noria::soft {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+bool takes_requests(uint32_t state) { return state == IBV_QPS_RTR || state == IBV_QPS_RTS; }
+
+// Whether the previous target of this queue pair's ring has read all of it, or never will.
+bool is_drained(const Qp& qp) {
+  const uint64_t name = qp.shared.ring_to.load(kRelaxed);
+  if (name == 0) return true;
+  const auto qpn = static_cast<uint32_t>(name >> 32);
+  const Peer* peer = qp.engine.neighbours().find(slot_of(qpn));
+  if (peer == nullptr) return true;
+  const SharedQp& old = peer->shared().qps[index_of(qpn) % kMaxQps];
+  const uint64_t state = old.state.load(std::memory_order_acquire);
+  if (generation_of(state) != static_cast<uint32_t>(name)) return true;
+  const uint64_t written = qp.shared.tail.load(kRelaxed) & ~kFaultBit;
+  if (old.rq_head.load(std::memory_order_acquire) >= written) return true;
+  peer->wake();
+  return false;
+}
+
+bool make_ring(Qp& qp, uint32_t depth) {
+  const uint64_t notices = depth * sizeof(Notice);
+  const uint64_t offset = qp.engine.ring_room(qp.index, notices + uint64_t{depth} * kInPlace);
+  if (offset == Segment::kNoRoom) {
+    log(LogLevel::error,
+        "qp 0x%x: no room left for its ring; close queue pairs, or post fewer "
+        "receives",
+        qp.qp_num);
+    return false;
+  }
+  uint8_t* base = qp.engine.shared().rings + offset;
+  qp.ring = reinterpret_cast<Notice*>(base);
+  qp.in_place = base + notices;
+  qp.ring_mask = depth - 1;
+  qp.shared.ring_offset.store(offset, kRelaxed);
+  qp.shared.inplace_offset.store(offset + notices, kRelaxed);
+  qp.shared.ring_depth.store(depth, kRelaxed);
+  return true;
+}
+
+Peer* find_peer(Qp& qp) {
+  if (qp.target_peer != nullptr) return qp.target_peer->is_alive() ? qp.target_peer : nullptr;
+  const uint32_t slot = slot_of(qp.attr.dest_qp_num);
+  Peer* peer = qp.engine.neighbours().find(slot);
+  if (peer == nullptr) qp.engine.neighbours().want(slot);
+  return peer;
+}
+
+}  // namespace
+
+bool bind_target(Qp& qp) {
+  Peer* peer = find_peer(qp);
+  const uint32_t index = index_of(qp.attr.dest_qp_num);
+  if (peer == nullptr || index >= kMaxQps) return false;
+  const SharedQp& target = peer->shared().qps[index];
+  const uint64_t state = target.state.load(std::memory_order_acquire);  // with modify_qp()
+  if (!takes_requests(state_of(state)) || target.remote_qpn.load(kRelaxed) != qp.qp_num)
+    return false;
+  if (qp.target == &target && generation_of(qp.target_state) == generation_of(state)) {
+    qp.target_state = state;  // RTR became RTS
+    return true;
+  }
+  const uint64_t name = static_cast<uint64_t>(qp.attr.dest_qp_num) << 32 | generation_of(state);
+  const bool was_bound = qp.shared.ring_to.load(kRelaxed) == name;
+  if (qp.target != nullptr || was_bound || target.rq_psn.load(kRelaxed) != qp.attr.sq_psn ||
+      !is_drained(qp))
+    return false;
+  const uint32_t depth = std::clamp(target.rq_depth.load(kRelaxed), 1u, kMaxQueueDepth);
+  if (!std::has_single_bit(depth) || !make_ring(qp, depth)) return false;
+
+  qp.target_peer = peer;
+  qp.target = &target;
+  qp.target_state = state;
+  qp.receives_taken = target.rq_base.load(kRelaxed);
+  qp.shared.fired.store(0, kRelaxed);
+  qp.shared.ring_to.store(name, kRelaxed);
+  // release: publishes ring and name; pairs with harvest().
+  qp.shared.tail.store(qp.receives_taken, std::memory_order_release);
+  return true;
+}
+
+Nanoseconds ack_limit(const Qp& qp) {
+  if (qp.attr.timeout == 0) return kNever;
+  const Nanoseconds once = Nanoseconds{4096} << qp.attr.timeout;
+  // A link takes the peer's service thread some time to answer on a busy machine; a shorter limit
+  // would call a peer dead that is just being scheduled.
+  constexpr Nanoseconds kLinkTime = 50'000'000;
+  return std::max(once * (qp.attr.retry_cnt + 1), kLinkTime);
+}
+
+Nanoseconds rnr_limit(const Qp& qp) {
+  if (qp.attr.rnr_retry == 7) return kNever;
+  return rnr_timer_ns(qp.target->rnr_timer.load(kRelaxed)) * qp.attr.rnr_retry;
+}
+
+Nanoseconds rnr_timer_ns(uint32_t code) {
+  // In units of 10 us, as the specification numbers them.
+  constexpr std::array<uint32_t, 32> kTimers{65536, 1,    2,    3,     4,     6,     8,     12,
+                                             16,    24,   32,   48,    64,    96,    128,   192,
+                                             256,   384,  512,  768,   1024,  1536,  2048,  3072,
+                                             4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
+  return Nanoseconds{kTimers[code & 31]} * 10'000;
+}
+
+}  // namespace noria::soft

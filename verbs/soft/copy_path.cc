@@ -1,0 +1,65 @@
+#include "verbs/soft/copy_path.hpp"
+
+#include <errno.h>
+
+#include <atomic>
+#include <cstring>
+
+namespace noria::soft {
+
+void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t bytes) {
+  uint64_t at = 0;
+  const auto is_aligned = [&] { return (reinterpret_cast<uintptr_t>(to + at) & 7) == 0; };
+  // release: each store stays behind the one before; pairs with the reader's acquire.
+  for (; at < bytes && !is_aligned(); ++at)
+    std::atomic_ref<uint8_t>(to[at]).store(from[at], std::memory_order_release);
+  for (; at + 8 <= bytes; at += 8) {
+    uint64_t word;
+    std::memcpy(&word, from + at, sizeof word);
+    std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(to + at))
+        .store(word, std::memory_order_release);
+  }
+  for (; at < bytes; ++at)
+    std::atomic_ref<uint8_t>(to[at]).store(from[at], std::memory_order_release);
+}
+
+namespace {
+
+void copy_direct(Direction direction, std::span<const iovec> local, uint8_t* remote) {
+  for (const iovec& piece : local) {
+    auto* mine = static_cast<uint8_t*>(piece.iov_base);
+    if (direction == Direction::from_peer)
+      std::memcpy(mine, remote, piece.iov_len);
+    else if (piece.iov_len <= kOrderedBytes)
+      copy_ordered(remote, mine, piece.iov_len);
+    else
+      std::memmove(remote, mine, piece.iov_len);
+    remote += piece.iov_len;
+  }
+}
+
+CopyResult copy_attached(const Peer& peer, Direction direction, std::span<const iovec> local,
+                         uint64_t remote, uint64_t bytes) {
+  const iovec theirs{reinterpret_cast<void*>(remote), bytes};
+  const auto call = direction == Direction::to_peer ? &::process_vm_writev : &::process_vm_readv;
+  const ssize_t moved = call(peer.identity().pid, local.data(), local.size(), &theirs, 1, 0);
+  if (moved == static_cast<ssize_t>(bytes)) return CopyResult::done;
+  if (moved >= 0 || errno == EFAULT) return CopyResult::fault;
+  return errno == ESRCH ? CopyResult::gone : CopyResult::refused;
+}
+
+}  // namespace
+
+CopyResult copy(const Peer& peer, Direction direction, std::span<const iovec> local,
+                const Range& remote, uint64_t bytes) {
+  if (bytes == 0) return CopyResult::done;
+  if (uint8_t* direct = direct_address(peer, remote); direct != nullptr) {
+    copy_direct(direction, local, direct);
+    return CopyResult::done;
+  }
+  if (!peer.can_attach()) return CopyResult::refused;
+  if (!peer.confirm_alive(now_ns())) return CopyResult::gone;
+  return copy_attached(peer, direction, local, remote.address, bytes);
+}
+
+}  // namespace noria::soft

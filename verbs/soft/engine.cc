@@ -1,0 +1,281 @@
+#include "verbs/soft/engine.hpp"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.hpp"
+
+namespace noria::soft {
+namespace {
+
+void watch(int epoll, int fd, Watched what) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = watch_tag(what, fd);
+  ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+Fd make_event() { return Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::start(const Params& params) {
+  std::unique_ptr<Engine> engine(new Engine(params));
+  if (!engine->set_up()) {
+    log(LogLevel::error,
+        "software HCA: cannot start (errno %d); it needs memfd, eventfd, timerfd "
+        "and abstract unix sockets",
+        errno);
+    return nullptr;
+  }
+  return engine;
+}
+
+bool Engine::set_up() {
+  auto segment = Segment::create();
+  if (!segment.is_ok()) return false;
+  segment_ = std::make_unique<Segment>(std::move(segment).value());
+  // Start at a slot of our own, so that a slot is not taken again right after its owner died.
+  auto claimed = claim_slot(static_cast<uint32_t>(::getpid()));
+  if (!claimed.is_ok()) return false;
+  slot_ = claimed->slot;
+  listener_ = std::move(claimed->listener);
+  doorbell_ = make_event();
+  pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+  timer_ = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!doorbell_.is_open() || !epoll_.is_open() || !timer_.is_open()) return false;
+
+  SharedHeader& header = (*segment_)->header;
+  if (::getrandom(header.cookie, sizeof header.cookie, 0) != sizeof header.cookie) return false;
+  header.cookie_address = reinterpret_cast<uint64_t>(header.cookie);
+  header.magic = kSegmentMagic;
+  header.version = kLayoutVersion;
+  header.slot = slot_;
+  header.segment_bytes = sizeof(SharedSegment);
+  // Peers of the same user may attach although they are not our ancestors (Yama).
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+
+  memory_ = std::make_unique<MemoryTable>(**segment_);
+  Neighbours::Self self;
+  self.identity = {slot_, ::getpid(), {header.cookie[0], header.cookie[1]}};
+  self.listener = listener_.get();
+  self.segment = segment_->fd();
+  self.doorbell = doorbell_.get();
+  self.pidfd = pidfd_.get();
+  self.epoll = epoll_.get();
+  neighbours_ = std::make_unique<Neighbours>(self, **segment_, *memory_);
+
+  watch(epoll_.get(), listener_.get(), Watched::listener);
+  watch(epoll_.get(), doorbell_.get(), Watched::doorbell);
+  watch(epoll_.get(), timer_.get(), Watched::timer);
+  // Signals are the application's business: none is delivered to the service thread.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  has_thread_ = pthread_create(&thread_, nullptr, &Engine::serve, this) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return has_thread_;
+}
+
+Engine::~Engine() {
+  if (!has_thread_) return;
+  is_stopping_.store(true, std::memory_order_release);  // pairs with run()
+  signal_event(doorbell_.get());
+  pthread_join(thread_, nullptr);
+}
+
+// ---- registries ---------------------------------------------------------------------------------
+
+Qp* Engine::add_qp() {
+  MutexLock lock(registry_);
+  for (uint32_t i = 0; i < kMaxQps; ++i) {
+    const uint32_t index = (next_qp_ + i) % kMaxQps;  // an index rests before it is used again
+    if (qps_[index] != nullptr) continue;
+    next_qp_ = index + 1;
+    SharedSegment& segment = shared();
+    SharedQp& entry = segment.qps[index];
+    // relaxed: ours alone. Generations of two processes in one slot must differ.
+    if (entry.state.load(std::memory_order_relaxed) == 0)
+      entry.state.store(make_state(static_cast<uint32_t>(segment.header.cookie[0] & 0x7fffffff), 0),
+                        std::memory_order_relaxed);
+    const uint32_t high = segment.header.qp_high.load(std::memory_order_relaxed);
+    segment.header.qp_high.store(std::max(high, index + 1), std::memory_order_release);
+    qps_[index] = std::make_unique<Qp>(*this, entry, index);
+    return qps_[index].get();
+  }
+  return nullptr;
+}
+
+void Engine::remove_qp(Qp* qp) {
+  MutexLock lock(registry_);
+  qps_[qp->index].reset();
+}
+
+Cq* Engine::add_cq(uint32_t depth) {
+  MutexLock lock(registry_);
+  for (uint32_t i = 0; i < kMaxCqs; ++i) {
+    if (cqs_[i] != nullptr) continue;
+    SharedCq& entry = shared().cqs[i];
+    cqs_[i] = std::make_unique<Cq>(*this, entry, i, depth);
+    return cqs_[i].get();
+  }
+  return nullptr;
+}
+
+void Engine::remove_cq(Cq* cq) {
+  MutexLock lock(registry_);
+  cqs_[cq->index].reset();
+}
+
+Channel* Engine::add_channel() {
+  // Blocking, as an application expects of a new channel; it may change that.
+  Fd fd(::eventfd(0, EFD_CLOEXEC));
+  if (!fd.is_open()) return nullptr;
+  Channel* added = nullptr;
+  {
+    MutexLock lock(registry_);
+    const auto free = std::find(channels_.begin(), channels_.end(), nullptr);
+    if (free == channels_.end()) return nullptr;
+    *free = std::make_unique<Channel>();
+    added = free->get();
+    added->engine = this;
+    added->fd = fd.release();
+    added->id = channel_serial_++ * kMaxChannels + static_cast<uint32_t>(free - channels_.begin());
+  }
+  neighbours_->announce_channel(added->id, added->fd);
+  return added;
+}
+
+void Engine::remove_channel(Channel* channel) {
+  neighbours_->withdraw_channel(channel->id);
+  ::close(channel->fd);
+  MutexLock lock(registry_);
+  channels_[channel->id % kMaxChannels].reset();
+}
+
+bool Engine::is_empty() {
+  MutexLock lock(registry_);
+  const auto is_set = [](const auto& each) { return each != nullptr; };
+  return std::none_of(qps_.begin(), qps_.end(), is_set) &&
+         std::none_of(cqs_.begin(), cqs_.end(), is_set) &&
+         std::none_of(channels_.begin(), channels_.end(), is_set);
+}
+
+uint64_t Engine::carve(uint64_t bytes) {
+  MutexLock lock(carve_);
+  return segment_->carve(bytes);
+}
+
+void Engine::release(uint64_t offset, uint64_t bytes) {
+  MutexLock lock(carve_);
+  segment_->release(offset, bytes);
+}
+
+uint64_t Engine::ring_room(uint32_t index, uint64_t bytes) {
+  MutexLock lock(carve_);
+  RingRoom& room = ring_rooms_[index];
+  if (room.bytes == bytes) return room.offset;
+  if (room.offset != Segment::kNoRoom) segment_->release(room.offset, room.bytes);
+  room = RingRoom{segment_->carve(bytes), bytes};
+  return room.offset;
+}
+
+// ---- the service thread -------------------------------------------------------------------------
+
+void* Engine::serve(void* self) {
+  pthread_setname_np(pthread_self(), "noria-soft");
+  static_cast<Engine*>(self)->run();
+  return nullptr;
+}
+
+void Engine::request_service(bool at_once) {
+  // seq_cst: pairs with run(), which clears it and then looks at the queues once more.
+  if (is_ticking_.exchange(true, std::memory_order_seq_cst) && !at_once) return;
+  signal_event(doorbell_.get());
+}
+
+void Engine::run() {
+  while (!is_stopping_.load(std::memory_order_acquire)) {  // with ~Engine()
+    Nanoseconds next = tend_queues();
+    if (next == kNever) {
+      is_ticking_.store(false, std::memory_order_seq_cst);
+      next = tend_queues();
+      // Whoever asked between the two looks is served now.
+      if (next != kNever) is_ticking_.store(true, std::memory_order_seq_cst);
+    }
+    if (next != kNever) set_timer(next);
+    constexpr int kBatch = 16;
+    epoll_event events[kBatch];
+    const int count = ::epoll_wait(epoll_.get(), events, kBatch, -1);
+    for (int i = 0; i < count; ++i) handle(events[i].data.u64);
+  }
+}
+
+void Engine::handle(uint64_t tag) {
+  const int fd = static_cast<int>(tag & 0xffffffff);
+  switch (static_cast<Watched>(tag >> 32)) {
+    case Watched::listener: neighbours_->on_listener(); break;
+    case Watched::link: neighbours_->on_link(fd); break;
+    case Watched::pidfd: neighbours_->on_pidfd(fd); break;
+    case Watched::timer: take_events(fd); break;
+    case Watched::doorbell:
+      take_events(fd);
+      relay_events();
+      break;
+  }
+}
+
+// Executes what is queued; the time of the next look, kNever if nothing is left.
+Nanoseconds Engine::tend_queues() {
+  Nanoseconds tick = kNever;
+  for_each_qp([&tick](Qp& qp) {
+    if (!qp.has_work()) return;
+    const Progress progress = try_execute(qp, kExecuteBudget);
+    if (!qp.has_work()) return;
+    const Nanoseconds wait = is_armed(qp.sends_to()) ? kSleeperTick : kTick;
+    tick = std::min(tick, progress == Progress::wants_more ? 1 : wait);
+  });
+  return tick == kNever ? kNever : now_ns() + tick;
+}
+
+// Peers that do not know a channel's descriptor yet ring the doorbell instead; so do peers that
+// found us at fault.
+void Engine::relay_events() {
+  for_each_cq([](Cq& cq) {
+    if (cq.channel == nullptr || !has_event(cq)) return;
+    const uint32_t armed = cq.shared.armed.load(std::memory_order_relaxed);
+    if (std::exchange(cq.relayed, armed) != armed) signal_event(cq.channel->fd);
+  });
+  for_each_qp([](Qp& qp) {
+    bool is_faulty = false;
+    {
+      SpinGuard guard(qp.receives_to().list);
+      is_faulty = has_fault(qp);
+    }
+    if (is_faulty) enter_error(qp);
+  });
+}
+
+void Engine::set_timer(Nanoseconds at) {
+  itimerspec spec{};
+  spec.it_value = {at / 1'000'000'000, at % 1'000'000'000};
+  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+}
+
+void Engine::abandon_in_child() {
+  neighbours_->close_all();
+  ::close(listener_.get());
+}
+
+}  // namespace noria::soft

@@ -1,0 +1,118 @@
+// Engine: what one process has of the software HCA: its segment, its slot, its neighbours, its
+// memory regions, the registry of its queues, and one service thread.
+//
+// The service thread sleeps. It wakes for links, dead peers, completion events to relay, and for
+// send queues that their owner left unfinished (request_service()); it never spins.
+//
+// Threads: any thread. acquire() and release() are balanced by the device's open and close.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/mutex.hpp"
+#include "base/params.hpp"
+#include "verbs/soft/completion_queue.hpp"
+#include "verbs/soft/memory_table.hpp"
+#include "verbs/soft/neighbours.hpp"
+#include "verbs/soft/queue_pair.hpp"
+
+namespace noria::soft {
+
+class Engine {
+ public:
+  // Null with errno set where the host cannot carry the device.
+  static std::unique_ptr<Engine> start(const Params& params);
+  ~Engine();
+
+  const Params& params() const { return params_; }
+  SharedSegment& shared() const { return **segment_; }
+  uint32_t slot() const { return slot_; }
+  MemoryTable& memory() { return *memory_; }
+  Neighbours& neighbours() { return *neighbours_; }
+
+  // ---- registries: objects get an index in the segment, and are seen by the service thread -----
+  Qp* add_qp() NORIA_EXCLUDES(registry_);
+  void remove_qp(Qp* qp) NORIA_EXCLUDES(registry_);
+  Cq* add_cq(uint32_t depth) NORIA_EXCLUDES(registry_);
+  void remove_cq(Cq* cq) NORIA_EXCLUDES(registry_);
+  Channel* add_channel() NORIA_EXCLUDES(registry_);
+  void remove_channel(Channel* channel) NORIA_EXCLUDES(registry_);
+  uint32_t next_pd_number() { return pd_serial_.fetch_add(1, std::memory_order_relaxed); }
+  bool is_empty() NORIA_EXCLUDES(registry_);
+
+  // Room for rings in the segment.
+  uint64_t carve(uint64_t bytes) NORIA_EXCLUDES(carve_);
+  void release(uint64_t offset, uint64_t bytes) NORIA_EXCLUDES(carve_);
+  // The ring of the queue pair at `index`. It belongs to the index, not to the object: a peer may
+  // still read what a queue pair sent before it was destroyed.
+  uint64_t ring_room(uint32_t index, uint64_t bytes) NORIA_EXCLUDES(carve_);
+
+  // Calls `look(Qp&)` / `look(Cq&)` for each, with the registry locked.
+  template <class Look>
+  void for_each_qp(Look look) NORIA_EXCLUDES(registry_) {
+    MutexLock lock(registry_);
+    for (const auto& qp : qps_)
+      if (qp != nullptr) look(*qp);
+  }
+  template <class Look>
+  void for_each_cq(Look look) NORIA_EXCLUDES(registry_) {
+    MutexLock lock(registry_);
+    for (const auto& cq : cqs_)
+      if (cq != nullptr) look(*cq);
+  }
+
+  // A send queue has work left: the service thread looks at it within a tick, for an owner that
+  // polls will have finished it itself by then; or at once, for an owner that sleeps.
+  void request_service(bool at_once);
+
+  // In a forked child: lets go of what would keep the parent's presence alive.
+  void abandon_in_child();
+
+  static constexpr Nanoseconds kTick = 1'000'000;
+  static constexpr Nanoseconds kSleeperTick = 100'000;
+
+ private:
+  explicit Engine(const Params& params) : params_(params) {}
+  bool set_up();
+  static void* serve(void* self);
+  void run();
+  void handle(uint64_t tag);
+  Nanoseconds tend_queues() NORIA_EXCLUDES(registry_);
+  void relay_events() NORIA_EXCLUDES(registry_);
+  void set_timer(Nanoseconds at);
+
+  const Params params_;
+  std::unique_ptr<Segment> segment_;  // guarded by carve_ where rings are carved
+  uint32_t slot_ = 0;
+  Fd listener_, doorbell_, pidfd_, epoll_, timer_;
+  std::unique_ptr<MemoryTable> memory_;
+  std::unique_ptr<Neighbours> neighbours_;
+  std::atomic<uint32_t> pd_serial_{1};
+
+  struct RingRoom {
+    uint64_t offset = Segment::kNoRoom, bytes = 0;
+  };
+  Mutex carve_;
+  std::vector<RingRoom> ring_rooms_ NORIA_GUARDED_BY(carve_) = std::vector<RingRoom>(kMaxQps);
+  Mutex registry_;
+  std::vector<std::unique_ptr<Qp>> qps_ NORIA_GUARDED_BY(registry_) =
+      std::vector<std::unique_ptr<Qp>>(kMaxQps);
+  std::vector<std::unique_ptr<Cq>> cqs_ NORIA_GUARDED_BY(registry_) =
+      std::vector<std::unique_ptr<Cq>>(kMaxCqs);
+  std::vector<std::unique_ptr<Channel>> channels_ NORIA_GUARDED_BY(registry_) =
+      std::vector<std::unique_ptr<Channel>>(kMaxChannels);
+  uint32_t next_qp_ NORIA_GUARDED_BY(registry_) = 0;
+  uint32_t channel_serial_ NORIA_GUARDED_BY(registry_) = 1;
+
+  std::atomic<bool> is_ticking_{false};  // the service thread will look again without being woken
+  std::atomic<bool> is_stopping_{false};
+  pthread_t thread_{};
+  bool has_thread_ = false;
+};
+
+}  // namespace noria::soft

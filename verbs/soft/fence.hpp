@@ -1,0 +1,24 @@
+// The fence: after it returns, no initiator touches what was revoked before the call.
+//
+// An initiator publishes a mark before it looks at key or state, and clears it after its copy. So
+// whoever revokes first and then sees no mark knows that the next look fails. Marks of dead peers
+// do not count: their copies ended with them.
+//
+// Waits at most kFenceLimit (a stopped peer may hold a mark for as long as it is stopped).
+//
+// Threads: any thread, holding no lock of the data path.
+#pragma once
+
+#include "base/clock.hpp"
+#include "verbs/soft/engine.hpp"
+
+namespace noria::soft {
+
+constexpr Nanoseconds kFenceLimit = 10'000'000'000;
+
+// Until nothing is under way into memory of `key`. False: the limit passed.
+bool fence_key(Engine& engine, uint32_t key);
+// Until nothing is under way into queue pair `qpn`.
+bool fence_qp(Engine& engine, uint32_t qpn);
+
+}  // namespace noria::soft

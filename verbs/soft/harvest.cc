@@ -1,0 +1,141 @@
+// The receiver at work: notices of the peer become completions.
+#include <algorithm>
+#include <cstring>
+
+#include "verbs/soft/completion_queue.hpp"
+#include "verbs/soft/engine.hpp"
+#include "verbs/soft/queue_pair.hpp"
+
+namespace noria::soft {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+// Whose notices we read; false while the peer has not shown up.
+bool find_source(Qp& qp) {
+  if (qp.source != nullptr) return true;
+  const uint32_t state = qp.current.load(std::memory_order_acquire);  // with modify_qp()
+  if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_ERR) return false;
+  const uint32_t index = index_of(qp.attr.dest_qp_num);
+  Peer* peer = qp.engine.neighbours().find(slot_of(qp.attr.dest_qp_num));
+  if (peer == nullptr || index >= kMaxQps) return false;
+  qp.source_peer = peer;
+  qp.source = &peer->shared().qps[index];
+  return true;
+}
+
+// Puts a message that rode in the ring where its receive wants it. False if a key is bad.
+bool place(const Qp& qp, uint64_t number, const uint8_t* from, uint64_t bytes) {
+  const SharedRecv& receive = qp.shared_recv(number);
+  const auto count = std::min<uint64_t>(receive.sge_count.load(kRelaxed), kMaxSge);
+  for (uint64_t i = 0; i < count && bytes > 0; ++i) {
+    const SharedSge& sge = receive.sge[i];
+    const auto part = std::min<uint64_t>(bytes, sge.length.load(kRelaxed));
+    if (part == 0) continue;
+    const auto range = find_range(qp.engine.shared(), sge.key.load(kRelaxed), qp.pd_number,
+                                  IBV_ACCESS_LOCAL_WRITE, sge.address.load(kRelaxed), part);
+    if (!range) return false;
+    std::memcpy(reinterpret_cast<void*>(range->address), from, part);
+    from += part;
+    bytes -= part;
+  }
+  return bytes == 0;
+}
+
+NORIA_HOT void complete(Qp& qp, uint64_t number, const Notice& notice, const uint8_t* in_place,
+                        ibv_wc* wc) {
+  wc->wr_id = qp.receive_ids[number & qp.receive_mask];
+  wc->status = static_cast<ibv_wc_status>(notice.status);
+  wc->opcode = (notice.flags & kIsWrite) != 0 ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+  wc->vendor_err = 0;
+  wc->byte_len = notice.bytes;
+  wc->imm_data = notice.imm;
+  wc->qp_num = qp.qp_num;
+  wc->src_qp = qp.attr.dest_qp_num;
+  wc->wc_flags = (notice.flags & kHasImm) != 0 ? unsigned{IBV_WC_WITH_IMM} : 0u;
+  wc->pkey_index = 0;
+  wc->slid = 0;
+  wc->sl = 0;
+  wc->dlid_path_bits = 0;
+  if ((notice.flags & kIsInPlace) != 0 && !place(qp, number, in_place, notice.bytes))
+    wc->status = IBV_WC_LOC_PROT_ERR;
+  if (wc->status != IBV_WC_SUCCESS) enter_error(qp);
+}
+
+void flush_one(const Qp& qp, uint64_t number, ibv_wc* wc) {
+  *wc = ibv_wc{};
+  wc->wr_id = qp.receive_ids[number & qp.receive_mask];
+  wc->status = IBV_WC_WR_FLUSH_ERR;
+  wc->opcode = IBV_WC_RECV;
+  wc->qp_num = qp.qp_num;
+}
+
+// In the error state, and nothing more can arrive: what is still posted comes back.
+int flush(Qp& qp, uint64_t head, ibv_wc* out, int room) {
+  if (qp.source_peer != nullptr && qp.source_peer->is_alive()) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with Mark: it, or our state
+    const uint64_t mark = qp.source->mark.load(std::memory_order_acquire);
+    if ((mark & kMarkBit) != 0 && mark_qpn(mark) == qp.qp_num) return 0;
+    const bool is_ours = qp.source->ring_to.load(std::memory_order_acquire) == qp.ring_name();
+    if (is_ours && (qp.source->tail.load(std::memory_order_acquire) & ~kFaultBit) > head) return 0;
+  }
+  int count = 0;
+  SpinGuard guard(qp.receive);
+  for (; count < room && head < qp.receive_tail; ++head, ++count) flush_one(qp, head, out + count);
+  qp.receive_head.store(head, std::memory_order_release);  // pairs with post_recv()
+  return count;
+}
+
+// Completions for the notices from `head` on.
+NORIA_HOT int collect(Qp& qp, uint64_t head, uint64_t tail, ibv_wc* out, int room) {
+  const SharedQp& source = *qp.source;
+  const uint64_t depth = source.ring_depth.load(kRelaxed);  // ordered by tail
+  const uint64_t ring_at = source.ring_offset.load(kRelaxed);
+  const uint64_t in_place_at = source.inplace_offset.load(kRelaxed);
+  const uint8_t* rings = qp.source_peer->shared().rings;
+  if (depth > kMaxQueueDepth || ring_at + depth * sizeof(Notice) > kRingArenaBytes ||
+      in_place_at + depth * kInPlace > kRingArenaBytes)
+    return 0;
+  const auto* ring = reinterpret_cast<const Notice*>(rings + ring_at);
+  int count = 0;
+  for (; count < room && head < tail; ++head, ++count) {
+    const uint64_t slot = head & (depth - 1);
+    const Notice& notice = ring[slot];
+    complete(qp, head, notice, rings + in_place_at + slot * kInPlace, out + count);
+  }
+  qp.receive_head.store(head, std::memory_order_release);    // pairs with post_recv()
+  qp.shared.rq_head.store(head, std::memory_order_release);  // pairs with is_drained()
+  return count;
+}
+
+}  // namespace
+
+NORIA_HOT int harvest(Qp& qp, ibv_wc* out, int room) {
+  const bool has_source = find_source(qp);
+  uint64_t head = qp.receive_head.load(kRelaxed);  // ours alone under the list lock
+  int count = 0;
+  if (has_source) {
+    const uint64_t word = qp.source->tail.load(std::memory_order_acquire);  // with announce()
+    if (word != head && qp.source->ring_to.load(kRelaxed) == qp.ring_name()) {
+      count = collect(qp, head, word & ~kFaultBit, out, room);
+      if ((word & kFaultBit) != 0) enter_error(qp);
+      head += static_cast<uint64_t>(count);
+    }
+  }
+  // acquire: pairs with enter_error().
+  if (qp.current.load(std::memory_order_acquire) == IBV_QPS_ERR && count < room)
+    count += flush(qp, head, out + count, room - count);
+  return count;
+}
+
+bool is_source_bound(Qp& qp) {
+  return find_source(qp) &&
+         qp.source->ring_to.load(std::memory_order_acquire) == qp.ring_name();  // bind_target()
+}
+
+bool has_fault(Qp& qp) {
+  return is_source_bound(qp) &&
+         (qp.source->tail.load(std::memory_order_acquire) & kFaultBit) != 0;  // fault_target()
+}
+
+}  // namespace noria::soft

@@ -1,0 +1,85 @@
+// MemoryTable: the memory regions of this process, and the allocations that peers map.
+//
+// A key is index << 16 | generation; an index that is used again gets a new generation, so that an
+// old key stays dead. Indices are reused as late as possible. find() is all that the data path
+// needs, of our own table and of a peer's.
+//
+// Threads: any thread; the registry is locked, find() is not.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "verbs/soft/segment.hpp"
+
+namespace noria::soft {
+
+struct Allocation {
+  uint32_t id = 0;  // serial << 10 | index; never 0
+  size_t bytes = 0;
+  Fd fd;
+  Mapping<uint8_t> base;
+};
+
+class MemoryTable {
+ public:
+  explicit MemoryTable(SharedSegment& shared);
+
+  struct Request {
+    uint32_t pd;
+    uint64_t address, length, iova;
+    uint32_t access;
+  };
+  // The key, or nothing if the table is full.
+  std::optional<uint32_t> add(const Request& request) NORIA_EXCLUDES(mutex_);
+  // Revokes the key: whoever looks it up from now on fails. The index stays taken until recycle().
+  void revoke(uint32_t key);
+  void recycle(uint32_t key) NORIA_EXCLUDES(mutex_);
+
+  // Memory that peers map; null if there is none to be had. `*out` is valid until free_memory().
+  const Allocation* allocate(size_t bytes) NORIA_EXCLUDES(mutex_);
+  // The allocation with this base, taken out of the table, or nothing.
+  std::optional<Allocation> take(const void* base) NORIA_EXCLUDES(mutex_);
+  // Calls `tell(id, bytes, fd)` for each allocation.
+  template <class Tell>
+  void for_each_allocation(Tell tell) NORIA_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    for (const auto& allocation : allocations_)
+      if (allocation.id != 0) tell(allocation.id, allocation.bytes, allocation.fd.get());
+  }
+
+ private:
+  SharedSegment& shared_;
+  Mutex mutex_;
+  uint32_t next_index_ NORIA_GUARDED_BY(mutex_) = 1;
+  std::deque<uint32_t> free_keys_ NORIA_GUARDED_BY(mutex_);  // the last key of each free index
+  uint32_t next_serial_ NORIA_GUARDED_BY(mutex_) = 1;
+  std::vector<Allocation> allocations_ NORIA_GUARDED_BY(mutex_);
+};
+
+// A range of memory, resolved from a key.
+struct Range {
+  uint64_t address = 0;            // in its owner's address space
+  uint64_t allocation_offset = 0;  // within `allocation`
+  uint32_t allocation = 0;         // 0: in none
+};
+
+// Looks `bytes` at `iova` up in the owner's table; nothing if the key is stale, of another
+// protection domain, or does not cover the range with that access.
+inline std::optional<Range> find_range(const SharedSegment& owner, uint32_t key, uint32_t pd,
+                                       uint32_t access, uint64_t iova, uint64_t bytes) {
+  const SharedMr& mr = owner.mrs[key >> 16];
+  constexpr auto kRelaxed = std::memory_order_relaxed;  // ordered by `key`
+  if (mr.key.load(std::memory_order_acquire) != key || key == 0) return std::nullopt;  // with add()
+  const uint64_t offset = iova - mr.iova.load(kRelaxed);
+  const uint64_t length = mr.length.load(kRelaxed);
+  if (mr.pd.load(kRelaxed) != pd || (mr.access.load(kRelaxed) & access) != access ||
+      offset > length || bytes > length - offset)
+    return std::nullopt;
+  return Range{mr.address.load(kRelaxed) + offset, mr.allocation_offset.load(kRelaxed) + offset,
+               mr.allocation.load(kRelaxed)};
+}
+
+}  // namespace noria::soft

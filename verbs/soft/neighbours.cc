@@ -1,0 +1,192 @@
+#include "verbs/soft/neighbours.hpp"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/log.hpp"
+
+namespace noria::soft {
+
+Neighbours::Neighbours(const Self& self, const SharedSegment& own, MemoryTable& memory)
+    : self_(self), memory_(memory) {
+  MutexLock lock(mutex_);
+  peers_.push_back(Peer::loopback(self.identity, own, self.doorbell));
+  by_slot_[self.identity.slot].store(peers_.back().get(), std::memory_order_release);
+}
+
+void Neighbours::want(uint32_t slot) {
+  MutexLock lock(mutex_);
+  if (slot == 0 || slot >= kSlots || find(slot) != nullptr) return;
+  for (const Contact& contact : contacts_)
+    if (contact.wanted_slot == slot) return;  // under way
+  Link link = Link::connect(slot);
+  if (link.is_open()) add_contact(std::move(link), slot);
+}
+
+void Neighbours::add_contact(Link link, uint32_t wanted_slot) {
+  // Who connects speaks first; who accepts answers once it has mapped the other, so that whoever
+  // may act on a process is known to it.
+  if (wanted_slot != 0 && !say_hello(link)) return;
+  watch(link.fd(), EPOLLIN);
+  contacts_.push_back(Contact{std::move(link), nullptr, wanted_slot});
+}
+
+void Neighbours::watch(int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = watch_tag(Watched::link, fd);
+  if (::epoll_ctl(self_.epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+    ::epoll_ctl(self_.epoll, EPOLL_CTL_MOD, fd, &event);
+}
+
+bool Neighbours::say_hello(Link& link) {
+  LinkMessage hello;
+  hello.kind = LinkKind::hello;
+  hello.id = self_.identity.slot;
+  hello.bytes = sizeof(SharedSegment);
+  std::copy_n(self_.identity.cookie, 2, hello.cookie);
+  const int fds[kLinkFds] = {self_.segment, self_.doorbell, self_.pidfd};
+  return link.send(hello, fds, self_.pidfd >= 0 ? 3 : 2);
+}
+
+void Neighbours::on_listener() {
+  MutexLock lock(mutex_);
+  Link link = Link::accept(self_.listener);
+  if (link.is_open()) add_contact(std::move(link), 0);
+}
+
+void Neighbours::on_link(int fd) {
+  MutexLock lock(mutex_);
+  const auto found = std::find_if(contacts_.begin(), contacts_.end(),
+                                  [fd](const Contact& c) { return c.link.fd() == fd; });
+  if (found == contacts_.end()) return;
+  const auto index = static_cast<size_t>(found - contacts_.begin());
+  Contact& contact = contacts_[index];
+  bool is_good = contact.link.flush();
+  if (!contact.link.has_unsent()) watch(fd, EPOLLIN);
+  while (is_good) {
+    Received received;
+    const Link::Event event = contact.link.receive(&received);
+    if (event == Link::Event::nothing) return;
+    is_good = event == Link::Event::message && take(contact, received);
+  }
+  drop(index);
+}
+
+bool Neighbours::take(Contact& contact, Received& received) {
+  const LinkMessage& message = received.message;
+  if (message.kind == LinkKind::hello) return contact.peer == nullptr && admit(contact, received);
+  if (contact.peer == nullptr) return false;
+  switch (message.kind) {
+    case LinkKind::channel:
+      if (received.fd_count == 1) contact.peer->add_channel(message.id, std::move(received.fds[0]));
+      return true;
+    case LinkKind::memory:
+      if (received.fd_count == 1)
+        contact.peer->add_mapping(message.id, message.bytes, received.fds[0]);
+      return true;
+    case LinkKind::memory_gone: contact.peer->drop_mapping(message.id); return true;
+    case LinkKind::hello: break;
+  }
+  return false;
+}
+
+bool Neighbours::admit(Contact& contact, Received& received) {
+  const LinkMessage& hello = received.message;
+  if (hello.id == 0 || hello.id >= kSlots || received.fd_count < 2 ||
+      hello.bytes != sizeof(SharedSegment))
+    return false;
+  Peer* known = find(hello.id);
+  const bool is_known = known != nullptr && std::memcmp(known->identity().cookie, hello.cookie,
+                                                        sizeof hello.cookie) == 0;
+  if (!is_known) {
+    Peer::Identity identity{hello.id, contact.link.pid(), {hello.cookie[0], hello.cookie[1]}};
+    auto peer = Peer::map(identity, self_.identity.slot, std::move(received.fds[0]),
+                          std::move(received.fds[1]), std::move(received.fds[2]));
+    if (peer == nullptr) {
+      log(LogLevel::warn, "link: process %d shows a segment that is not its own: refused",
+          contact.link.pid());
+      return false;
+    }
+    if (known != nullptr) lose(known);  // the slot has a new owner: the old one is dead
+    known = peer.get();
+    if (known->pidfd() >= 0) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      event.data.u64 = watch_tag(Watched::pidfd, known->pidfd());
+      ::epoll_ctl(self_.epoll, EPOLL_CTL_ADD, known->pidfd(), &event);
+    }
+    peers_.push_back(std::move(peer));
+  }
+  contact.peer = known;
+  if (contact.wanted_slot == 0 && !say_hello(contact.link)) return false;
+  if (is_known) return true;
+
+  for (const Channel& channel : channels_)
+    contact.link.send(LinkMessage{.kind = LinkKind::channel, .id = channel.id}, &channel.fd, 1);
+  memory_.for_each_allocation([&contact](uint32_t id, size_t bytes, int fd) {
+    contact.link.send(LinkMessage{.kind = LinkKind::memory, .id = id, .bytes = bytes}, &fd, 1);
+  });
+  if (contact.link.has_unsent()) watch(contact.link.fd(), EPOLLIN | EPOLLOUT);
+  // release: publishes the peer; pairs with find().
+  by_slot_[hello.id].store(known, std::memory_order_release);
+  return true;
+}
+
+void Neighbours::lose(Peer* peer) {
+  peer->mark_dead();
+  std::atomic<Peer*>& entry = by_slot_[peer->identity().slot];
+  // relaxed load: only this function and admit() write, both under the lock.
+  if (entry.load(std::memory_order_relaxed) == peer)
+    entry.store(nullptr, std::memory_order_release);  // pairs with find()
+  if (peer->pidfd() >= 0) ::epoll_ctl(self_.epoll, EPOLL_CTL_DEL, peer->pidfd(), nullptr);
+}
+
+void Neighbours::drop(size_t index) {
+  Contact& contact = contacts_[index];
+  if (contact.peer != nullptr) lose(contact.peer);
+  ::epoll_ctl(self_.epoll, EPOLL_CTL_DEL, contact.link.fd(), nullptr);
+  std::swap(contact, contacts_.back());
+  contacts_.pop_back();
+}
+
+void Neighbours::on_pidfd(int fd) {
+  MutexLock lock(mutex_);
+  for (const auto& peer : peers_)
+    if (peer->pidfd() == fd) lose(peer.get());
+}
+
+void Neighbours::announce_channel(uint32_t id, int fd) {
+  {
+    MutexLock lock(mutex_);
+    channels_.push_back(Channel{id, fd});  // before telling: a peer admitted now hears it twice
+  }
+  announce(LinkMessage{.kind = LinkKind::channel, .id = id}, fd);
+}
+
+void Neighbours::withdraw_channel(uint32_t id) {
+  MutexLock lock(mutex_);
+  std::erase_if(channels_, [id](const Channel& channel) { return channel.id == id; });
+}
+
+void Neighbours::announce(const LinkMessage& message, int fd) {
+  MutexLock lock(mutex_);
+  std::vector<const Peer*> told;
+  for (Contact& contact : contacts_) {
+    if (contact.peer == nullptr || std::find(told.begin(), told.end(), contact.peer) != told.end())
+      continue;
+    told.push_back(contact.peer);
+    contact.link.send(message, &fd, fd >= 0 ? 1 : 0);
+    if (contact.link.has_unsent()) watch(contact.link.fd(), EPOLLIN | EPOLLOUT);
+  }
+}
+
+void Neighbours::close_all() {
+  for (Contact& contact : contacts_) ::close(contact.link.fd());
+}
+
+}  // namespace noria::soft

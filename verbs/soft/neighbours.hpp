@@ -1,0 +1,88 @@
+// Neighbours: the peers that this process knows, by slot, and the links to them.
+//
+// find() is a load. want() asks for a link to a slot and returns at once; the service thread
+// finishes it. A peer that died leaves its slot but stays as an object until nothing refers to it.
+//
+// Threads: find(), want(), announce() and for_each() from any thread; on_*() by the service thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "verbs/soft/link.hpp"
+#include "verbs/soft/memory_table.hpp"
+#include "verbs/soft/peer.hpp"
+
+namespace noria::soft {
+
+class Neighbours {
+ public:
+  // Who we are, and what a peer gets of us.
+  struct Self {
+    Peer::Identity identity;
+    int listener = -1, segment = -1, doorbell = -1, pidfd = -1, epoll = -1;
+  };
+  Neighbours(const Self& self, const SharedSegment& own, MemoryTable& memory);
+
+  // The live peer in a slot, or null.
+  Peer* find(uint32_t slot) const {
+    return by_slot_[slot].load(std::memory_order_acquire);  // with admit()
+  }
+  void want(uint32_t slot) NORIA_EXCLUDES(mutex_);
+
+  void announce_channel(uint32_t id, int fd) NORIA_EXCLUDES(mutex_);
+  void withdraw_channel(uint32_t id) NORIA_EXCLUDES(mutex_);
+  void announce(const LinkMessage& message, int fd) NORIA_EXCLUDES(mutex_);
+
+  // Calls `look(const Peer&)` for every peer ever known that still is an object, ourselves too.
+  template <class Look>
+  void for_each(Look look) NORIA_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    for (const auto& peer : peers_) look(static_cast<const Peer&>(*peer));
+  }
+
+  void on_listener() NORIA_EXCLUDES(mutex_);
+  void on_link(int fd) NORIA_EXCLUDES(mutex_);
+  void on_pidfd(int fd) NORIA_EXCLUDES(mutex_);
+
+  // Closes every link: in a forked child, which must not keep its parent's sockets open.
+  void close_all() NORIA_NO_THREAD_SAFETY_ANALYSIS;
+
+ private:
+  struct Contact {
+    Link link;
+    Peer* peer = nullptr;      // null until its hello came
+    uint32_t wanted_slot = 0;  // that we connected to; 0 if it connected to us
+  };
+  struct Channel {
+    uint32_t id;
+    int fd;
+  };
+  void add_contact(Link link, uint32_t wanted_slot) NORIA_REQUIRES(mutex_);
+  bool say_hello(Link& link) NORIA_REQUIRES(mutex_);
+  bool take(Contact& contact, Received& received) NORIA_REQUIRES(mutex_);
+  bool admit(Contact& contact, Received& received) NORIA_REQUIRES(mutex_);
+  void lose(Peer* peer) NORIA_REQUIRES(mutex_);
+  void watch(int fd, uint32_t events) NORIA_REQUIRES(mutex_);
+  void drop(size_t index) NORIA_REQUIRES(mutex_);
+
+  const Self self_;
+  MemoryTable& memory_;
+  std::array<std::atomic<Peer*>, kSlots> by_slot_{};
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Peer>> peers_ NORIA_GUARDED_BY(mutex_);
+  std::vector<Contact> contacts_ NORIA_GUARDED_BY(mutex_);
+  std::vector<Channel> channels_ NORIA_GUARDED_BY(mutex_);
+};
+
+// What an epoll event of the service thread is about; in the upper half of its data, the
+// descriptor in the lower.
+enum class Watched : uint32_t { listener = 1, doorbell, timer, link, pidfd };
+constexpr uint64_t watch_tag(Watched what, int fd) {
+  return static_cast<uint64_t>(what) << 32 | static_cast<uint32_t>(fd);
+}
+
+}  // namespace noria::soft

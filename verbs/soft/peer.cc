@@ -1,0 +1,119 @@
+#include "verbs/soft/peer.hpp"
+
+#include <poll.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "base/log.hpp"
+
+namespace noria::soft {
+
+void signal_event(int fd) {
+  const uint64_t one = 1;
+  // A full counter means that the reader has been told already.
+  if (::write(fd, &one, sizeof one) < 0) return;
+}
+
+uint64_t take_events(int fd) {
+  uint64_t count = 0;
+  return ::read(fd, &count, sizeof count) == sizeof count ? count : 0;
+}
+
+std::unique_ptr<Peer> Peer::map(const Identity& identity, uint32_t own_slot, Fd segment,
+                                Fd doorbell, Fd pidfd) {
+  void* memory = map_shared(segment.get(), sizeof(SharedSegment), false);
+  if (memory == nullptr) return nullptr;
+  std::unique_ptr<Peer> peer(new Peer);
+  peer->identity_ = identity;
+  peer->shared_ = static_cast<const SharedSegment*>(memory);
+  peer->mapping_ = Mapping<const SharedSegment>(peer->shared_, Unmapper{sizeof(SharedSegment)});
+  const SharedHeader& header = peer->shared_->header;
+  if (header.magic != kSegmentMagic || header.version != kLayoutVersion ||
+      header.segment_bytes != sizeof(SharedSegment) || header.slot != identity.slot ||
+      std::memcmp(header.cookie, identity.cookie, sizeof identity.cookie) != 0)
+    return nullptr;
+  const Traffic& traffic = header.traffic[own_slot];
+  constexpr auto kRelaxed = std::memory_order_relaxed;  // counters order nothing
+  peer->baseline_ = {traffic.written_bytes.load(kRelaxed), traffic.written_messages.load(kRelaxed),
+                     traffic.read_bytes.load(kRelaxed), traffic.read_messages.load(kRelaxed)};
+  peer->doorbell_ = std::move(doorbell);
+  peer->doorbell_fd_ = peer->doorbell_.get();
+  peer->pidfd_ = std::move(pidfd);
+  peer->can_attach_ = peer->prove_attach();
+  return peer;
+}
+
+std::unique_ptr<Peer> Peer::loopback(const Identity& identity, const SharedSegment& own,
+                                     int doorbell) {
+  std::unique_ptr<Peer> peer(new Peer);
+  peer->identity_ = identity;
+  peer->shared_ = &own;
+  peer->doorbell_fd_ = doorbell;
+  peer->is_self_ = true;
+  peer->can_attach_ = true;
+  return peer;
+}
+
+Peer::~Peer() {
+  for (auto& entry : mapped_) delete entry.load(std::memory_order_relaxed);  // no reader is left
+  for (auto& entry : channels_) delete entry.load(std::memory_order_relaxed);
+}
+
+// The peer told the address of its header in the header itself.
+bool Peer::prove_attach() const {
+  uint64_t cookie[2] = {};
+  const iovec local{cookie, sizeof cookie};
+  const iovec remote{reinterpret_cast<void*>(shared_->header.cookie_address), sizeof cookie};
+  return ::process_vm_readv(identity_.pid, &local, 1, &remote, 1, 0) == sizeof cookie &&
+         std::memcmp(cookie, identity_.cookie, sizeof cookie) == 0;
+}
+
+bool Peer::confirm_alive(Nanoseconds now) const {
+  if (is_self_) return true;
+  // relaxed: a check more or less harms nobody.
+  if (now - confirmed_ns_.load(std::memory_order_relaxed) < 1_ms) return is_alive();
+  pollfd gone{pidfd_.get(), POLLIN, 0};
+  if (pidfd_.is_open() && ::poll(&gone, 1, 0) == 1) mark_dead();
+  confirmed_ns_.store(now, std::memory_order_relaxed);
+  return is_alive();
+}
+
+void Peer::add_mapping(uint32_t id, size_t bytes, const Fd& fd) {
+  if (mapped(id) != nullptr) return;
+  void* base = map_shared(fd.get(), bytes, true);
+  if (base == nullptr) {
+    log(LogLevel::warn, "peer in slot %u: cannot map its memory %u of %zu bytes; attach serves",
+        identity_.slot, id, bytes);
+    return;
+  }
+  auto entry = std::make_unique<Mapped>(
+      Mapped{id, Mapping<uint8_t>(static_cast<uint8_t*>(base), Unmapper{bytes})});
+  // release: publishes the entry; pairs with mapped().
+  retire(mapped_[id % kMaxAllocations].exchange(entry.release(), std::memory_order_acq_rel));
+}
+
+void Peer::drop_mapping(uint32_t id) {
+  if (mapped(id) == nullptr) return;
+  retire(mapped_[id % kMaxAllocations].exchange(nullptr, std::memory_order_acq_rel));
+}
+
+void Peer::retire(Mapped* entry) {
+  if (entry == nullptr) return;
+  entry->base.reset();
+  old_mappings_.emplace_back(entry);
+}
+
+void Peer::add_channel(uint32_t id, Fd fd) {
+  if (channel_fd(id) >= 0) return;
+  // release: publishes the entry; pairs with channel_fd().
+  Channel* old = channels_[id % kMaxChannels].exchange(new Channel{id, std::move(fd)},
+                                                       std::memory_order_acq_rel);
+  if (old != nullptr) old_channels_.emplace_back(old);
+}
+
+void Peer::wake() const { signal_event(doorbell_fd_); }
+
+}  // namespace noria::soft

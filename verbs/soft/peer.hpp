@@ -1,0 +1,114 @@
+// Peer: another process of this host, as seen from here: its segment, how to wake it, whether it
+// lives, and the memory it lets us map. Our own process is a Peer too (loopback).
+//
+// A Peer stays valid while anything refers to it, also after its process died: what it had
+// announced before it died is still in its segment and is still delivered.
+//
+// Threads: is_alive(), mapped(), channel_fd(), wake() from any thread; the rest by the service
+// thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "base/clock.hpp"
+#include "verbs/soft/segment.hpp"
+
+namespace noria::soft {
+
+class Peer {
+ public:
+  struct Identity {
+    uint32_t slot = 0;
+    pid_t pid = 0;
+    uint64_t cookie[2] = {};
+  };
+
+  // Of another process; null if its segment is not what it claims to be.
+  static std::unique_ptr<Peer> map(const Identity& identity, uint32_t own_slot, Fd segment,
+                                   Fd doorbell, Fd pidfd);
+  // Of this process. `own` and `doorbell` outlive the peer.
+  static std::unique_ptr<Peer> loopback(const Identity& identity, const SharedSegment& own,
+                                        int doorbell);
+
+  const Identity& identity() const { return identity_; }
+  const SharedSegment& shared() const { return *shared_; }
+  bool is_self() const { return is_self_; }
+  // Whether cross-memory attach reaches this process (cookie read back through it).
+  bool can_attach() const { return can_attach_; }
+
+  bool is_alive() const { return alive_.load(std::memory_order_acquire); }    // with mark_dead()
+  void mark_dead() const { alive_.store(false, std::memory_order_release); }  // with is_alive()
+  // What the peer's counters for our slot said when we met: traffic with an earlier owner of it.
+  struct Baseline {
+    uint64_t written_bytes = 0, written_messages = 0, read_bytes = 0, read_messages = 0;
+  };
+  const Baseline& baseline() const { return baseline_; }
+
+  // Asks the kernel, at most once a millisecond: is the process that we know still there? A pid
+  // alone could by now be somebody else.
+  bool confirm_alive(Nanoseconds now) const;
+  int pidfd() const { return pidfd_.get(); }
+
+  // Where allocation `id` of this peer is mapped here; null while it is not known.
+  uint8_t* mapped(uint32_t id) const {
+    const Mapped* entry = mapped_[id % kMaxAllocations].load(std::memory_order_acquire);
+    return entry != nullptr && entry->id == id ? entry->base.get() : nullptr;
+  }
+  void add_mapping(uint32_t id, size_t bytes, const Fd& fd);
+  void drop_mapping(uint32_t id);
+
+  // The descriptor that wakes sleepers of completion channel `id`, -1 while it is not known.
+  int channel_fd(uint32_t id) const {
+    const Channel* entry = channels_[id % kMaxChannels].load(std::memory_order_acquire);
+    return entry != nullptr && entry->id == id ? entry->fd.get() : -1;
+  }
+  void add_channel(uint32_t id, Fd fd);
+
+  // Wakes the peer's service thread.
+  void wake() const;
+
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+  ~Peer();
+
+ private:
+  struct Mapped {
+    uint32_t id;
+    Mapping<uint8_t> base;
+  };
+  struct Channel {
+    uint32_t id;
+    Fd fd;
+  };
+  Peer() = default;
+  bool prove_attach() const;
+  void retire(Mapped* entry);
+
+  Identity identity_;
+  Baseline baseline_;
+  Mapping<const SharedSegment> mapping_;
+  const SharedSegment* shared_ = nullptr;
+  Fd doorbell_, pidfd_;
+  int doorbell_fd_ = -1;
+  bool is_self_ = false, can_attach_ = false;
+  mutable std::atomic<bool> alive_{true};
+  mutable std::atomic<Nanoseconds> confirmed_ns_{0};
+  // Entries are replaced by the service thread only. Readers hold no lock, so replaced entries stay
+  // until the peer goes; a replaced mapping is unmapped at once, because whoever reads `base` does
+  // so under a mark, and the owner freed the memory only after all marks on it were gone.
+  std::array<std::atomic<Mapped*>, kMaxAllocations> mapped_{};
+  std::array<std::atomic<Channel*>, kMaxChannels> channels_{};
+  std::vector<std::unique_ptr<Mapped>> old_mappings_;
+  std::vector<std::unique_ptr<Channel>> old_channels_;
+};
+
+// Adds one to an eventfd: wakes who sleeps on it.
+void signal_event(int fd);
+// Takes what an eventfd has counted; does not block if the descriptor is non-blocking.
+uint64_t take_events(int fd);
+
+}  // namespace noria::soft

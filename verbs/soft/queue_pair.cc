@@ -1,0 +1,151 @@
+#include "verbs/soft/queue_pair.hpp"
+
+#include <errno.h>
+
+#include <cstring>
+
+#include "verbs/soft/completion_queue.hpp"
+#include "verbs/soft/engine.hpp"
+
+namespace noria::soft {
+
+Qp::Qp(Engine& engine_in, SharedQp& shared_in, uint32_t index_in)
+    : ibv_qp{}, engine(engine_in), shared(shared_in), index(index_in) {}
+
+Cq& Qp::sends_to() const { return *static_cast<Cq*>(send_cq); }
+Cq& Qp::receives_to() const { return *static_cast<Cq*>(recv_cq); }
+
+SharedRecv& Qp::shared_recv(uint64_t number) const {
+  // relaxed: written once, by ourselves, before the queue was used.
+  const uint64_t stride = shared.rq_stride.load(std::memory_order_relaxed);
+  return *reinterpret_cast<SharedRecv*>(engine.shared().rings + receive_carved +
+                                        (number & receive_mask) * stride);
+}
+
+namespace {
+
+bool is_known(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_RDMA_READ: return true;
+    default: return false;
+  }
+}
+
+// 0, or why the request is refused.
+int check_send(const Qp& qp, const ibv_send_wr& wr, uint64_t bytes) {
+  if (!is_known(wr.opcode)) return EOPNOTSUPP;
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.cap.max_send_sge) return ENOMEM;
+  if ((wr.send_flags & IBV_SEND_INLINE) == 0) return 0;
+  if (wr.opcode == IBV_WR_RDMA_READ) return EINVAL;
+  return bytes > qp.cap.max_inline_data ? ENOMEM : 0;
+}
+
+NORIA_HOT void write_wqe(Qp& qp, Wqe& wqe, const ibv_send_wr& wr, uint64_t bytes) {
+  wqe.wr_id = wr.wr_id;
+  wqe.opcode = wr.opcode;
+  wqe.flags = wr.send_flags | (qp.signal_all ? unsigned{IBV_SEND_SIGNALED} : 0u);
+  wqe.imm = wr.imm_data;
+  wqe.remote_address = wr.wr.rdma.remote_addr;
+  wqe.rkey = wr.wr.rdma.rkey;
+  wqe.bytes = bytes;
+  wqe.sge_count = static_cast<uint32_t>(wr.num_sge);
+  if ((wr.send_flags & IBV_SEND_INLINE) == 0) {
+    for (uint32_t i = 0; i < wqe.sge_count; ++i) wqe.sges()[i] = wr.sg_list[i];
+    return;
+  }
+  uint8_t* to = wqe.inline_data();
+  for (uint32_t i = 0; i < wqe.sge_count; ++i) {
+    const ibv_sge& sge = wr.sg_list[i];
+    if (sge.length > 0) std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
+    to += sge.length;
+  }
+}
+
+}  // namespace
+
+NORIA_HOT int post_send(Qp& qp, ibv_send_wr* first, ibv_send_wr** bad) {
+  int refused = 0;
+  {
+    SpinGuard guard(qp.post);
+    // acquire: pairs with modify_qp() and enter_error().
+    const uint32_t state = qp.current.load(std::memory_order_acquire);
+    if (state != IBV_QPS_RTS && state != IBV_QPS_ERR) {
+      *bad = first;
+      return EINVAL;
+    }
+    uint64_t tail = qp.send_tail.load(std::memory_order_relaxed);  // ours alone under `post`
+    for (ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
+      uint64_t bytes = 0;
+      for (int i = 0; i < wr->num_sge; ++i) bytes += wr->sg_list[i].length;
+      refused = check_send(qp, *wr, bytes);
+      // acquire: the slot's completion was polled; pairs with drain().
+      if (refused == 0 &&
+          tail - qp.send_released.load(std::memory_order_acquire) >= qp.cap.max_send_wr)
+        refused = ENOMEM;
+      if (refused != 0) {
+        *bad = wr;
+        break;
+      }
+      write_wqe(qp, qp.wqe(tail), *wr, bytes);
+      ++tail;
+    }
+    qp.send_tail.store(tail, std::memory_order_release);  // publishes the WQEs to execute()
+  }
+  try_execute(qp, kExecuteBudget);
+  // What its owner will not poll for, because it sleeps, is done by the service thread at once.
+  if (qp.has_work()) qp.engine.request_service(is_armed(qp.sends_to()));
+  return refused;
+}
+
+NORIA_HOT int post_recv(Qp& qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
+  SpinGuard guard(qp.receive);
+  const uint32_t state = qp.current.load(std::memory_order_acquire);  // with modify_qp()
+  if (state == IBV_QPS_RESET) {
+    *bad = first;
+    return EINVAL;
+  }
+  int refused = 0;
+  for (ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next) {
+    const uint64_t used = qp.receive_tail - qp.receive_head.load(std::memory_order_acquire);
+    if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > qp.cap.max_recv_sge)
+      refused = EINVAL;
+    else if (used >= qp.cap.max_recv_wr)
+      refused = ENOMEM;
+    if (refused != 0) {
+      *bad = wr;
+      break;
+    }
+    constexpr auto kRelaxed = std::memory_order_relaxed;  // published by rq_tail
+    SharedRecv& receive = qp.shared_recv(qp.receive_tail);
+    for (int i = 0; i < wr->num_sge; ++i) {
+      receive.sge[i].address.store(wr->sg_list[i].addr, kRelaxed);
+      receive.sge[i].length.store(wr->sg_list[i].length, kRelaxed);
+      receive.sge[i].key.store(wr->sg_list[i].lkey, kRelaxed);
+    }
+    receive.sge_count.store(static_cast<uint64_t>(wr->num_sge), kRelaxed);
+    qp.receive_ids[qp.receive_tail & qp.receive_mask] = wr->wr_id;
+    ++qp.receive_tail;
+  }
+  // release: publishes the WQEs; pairs with the initiator's acquire in take_step().
+  qp.shared.rq_tail.store(qp.receive_tail, std::memory_order_release);
+  if (state == IBV_QPS_ERR) fire_local(qp.receives_to(), true);
+  return refused;
+}
+
+void enter_error(Qp& qp) {
+  // acq_rel: one thread wins; pairs with the acquire in execute() and harvest().
+  uint32_t state = qp.current.load(std::memory_order_acquire);
+  do {
+    if (state == IBV_QPS_ERR || state == IBV_QPS_RESET) return;
+  } while (!qp.current.compare_exchange_weak(state, IBV_QPS_ERR, std::memory_order_acq_rel));
+  // seq_cst: ordered before the marks that harvest() and the fence read next.
+  qp.shared.state.store(make_state(qp.generation, IBV_QPS_ERR), std::memory_order_seq_cst);
+  fire_local(qp.sends_to(), true);
+  fire_local(qp.receives_to(), true);
+}
+
+}  // namespace noria::soft

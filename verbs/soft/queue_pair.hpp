@@ -1,0 +1,137 @@
+// Qp: one reliable-connected queue pair of this process.
+//
+// Two queues, two roles. As initiator it executes its own send queue (execute.cc): whoever holds
+// `exec` moves bytes; everybody else goes on. As receiver it owns the receive queue in shared
+// memory, which the connected peer reads, and turns the peer's notices into completions
+// (harvest.cc).
+//
+// Locks, in order: Cq::list, Qp::exec, Cq::push. `post` and `receive` are leaves.
+//
+// Threads: any thread.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "verbs/soft/copy_path.hpp"
+#include "verbs/soft/peer.hpp"
+#include "verbs/soft/shared_layout.hpp"
+#include "verbs/soft/spin_lock.hpp"
+
+namespace noria::soft {
+
+class Engine;
+struct Cq;
+
+// A queued send request. Followed by `sge_count` ibv_sge, or by `bytes` of inline data.
+struct Wqe {
+  uint64_t wr_id;
+  uint64_t remote_address;
+  uint64_t bytes;
+  uint32_t rkey;
+  uint32_t imm;
+  ibv_wr_opcode opcode;
+  uint32_t flags;  // ibv_send_flags
+  uint32_t sge_count;
+  uint32_t reserved;
+
+  ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
+  uint8_t* inline_data() { return reinterpret_cast<uint8_t*>(this + 1); }
+  bool takes_receive() const { return opcode != IBV_WR_RDMA_WRITE && opcode != IBV_WR_RDMA_READ; }
+};
+
+// Why the head of a send queue waits, and since when.
+enum class Wait : uint32_t { none, target, receive };
+
+struct Qp : ibv_qp {
+  Qp(Engine& engine, SharedQp& shared, uint32_t index);
+  Qp(const Qp&) = delete;
+  Qp& operator=(const Qp&) = delete;
+
+  Engine& engine;
+  SharedQp& shared;
+  const uint32_t index;
+  uint32_t pd_number = 0;
+  bool signal_all = false;
+  ibv_qp_cap cap{};
+
+  // The state that decides; ibv_qp::state is the caller's copy of it.
+  std::atomic<uint32_t> current{IBV_QPS_RESET};
+  ibv_qp_attr attr{};  // as last modified; written in set-up calls only
+  uint32_t generation = 0;
+
+  // ---- send queue: posters write, the executor reads -----------------------------------------
+  SpinLock post;
+  std::unique_ptr<uint8_t[]> send_memory;
+  uint32_t send_stride = 0;
+  uint32_t send_mask = 0;
+  std::atomic<uint64_t> send_tail{0};      // posted; publishes the WQEs to the executor
+  std::atomic<uint64_t> send_released{0};  // room given back when completions were polled
+
+  // ---- initiator: guarded by exec ------------------------------------------------------------
+  SpinLock exec;
+  std::atomic<uint64_t> send_head{0};  // executed; written under exec, read by has_work()
+  uint64_t moved = 0;                  // bytes of the head request that are through
+  Wait wait = Wait::none;
+  Nanoseconds wait_since = 0;
+  Peer* target_peer = nullptr;
+  const SharedQp* target = nullptr;
+  uint64_t target_state = 0;    // the state word under which `target` was found good
+  uint64_t receives_taken = 0;  // of the target's; the number of the next notice
+  bool may_bind = false;        // fresh since our last reset: may adopt the target's numbering
+  Notice* ring = nullptr;
+  uint8_t* in_place = nullptr;
+  uint32_t ring_mask = 0;
+
+  // ---- receive queue -------------------------------------------------------------------------
+  SpinLock receive;
+  std::unique_ptr<uint64_t[]> receive_ids;  // wr_id by slot
+  uint64_t receive_carved = Segment::kNoRoom, receive_bytes = 0;
+  uint32_t receive_mask = 0;
+  uint64_t receive_tail = 0;              // posted; guarded by `receive`
+  std::atomic<uint64_t> receive_head{0};  // completed; written under the receive CQ's list lock
+  Peer* source_peer = nullptr;            // whose notices we read; under the same lock
+  const SharedQp* source = nullptr;
+
+  Wqe& wqe(uint64_t number) {
+    return *reinterpret_cast<Wqe*>(send_memory.get() + (number & send_mask) * send_stride);
+  }
+  SharedRecv& shared_recv(uint64_t number) const;
+  Cq& sends_to() const;
+  Cq& receives_to() const;
+
+  // acquire in both: pairs with post_send() and the executor.
+  bool has_work() const {
+    return send_tail.load(std::memory_order_acquire) != send_head.load(std::memory_order_acquire);
+  }
+  uint64_t ring_name() const { return static_cast<uint64_t>(qp_num) << 32 | generation; }
+};
+
+// Appends requests to the send queue and executes what it can of them. 0, or an errno value with
+// `*bad` at the first request that was refused.
+int post_send(Qp& qp, ibv_send_wr* first, ibv_send_wr** bad);
+int post_recv(Qp& qp, ibv_recv_wr* first, ibv_recv_wr** bad);
+
+// Executes queued requests, up to about `budget` bytes. Returns at once if another thread is at it.
+constexpr uint64_t kExecuteBudget = 1 << 20;
+enum class Progress { idle, waits, wants_more };  // wants_more: the budget was used up
+Progress try_execute(Qp& qp, uint64_t budget);
+// The same for callers from the application: what is left over is given to the service thread.
+void advance(Qp& qp, uint64_t budget);
+
+// Turns what arrived into at most `room` completions. Under the receive CQ's list lock.
+int harvest(Qp& qp, ibv_wc* out, int room);
+// Whether the peer's ring is known and for this queue pair. Under the same lock.
+bool is_source_bound(Qp& qp);
+// The peer says that we broke the connection's rules, or it ours. Under the same lock.
+bool has_fault(Qp& qp);
+
+// To the error state: everything queued completes with a flush error, peers are refused.
+void enter_error(Qp& qp);
+
+}  // namespace noria::soft

@@ -1,0 +1,68 @@
+#include "verbs/soft/segment.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bit>
+#include <utility>
+
+namespace noria::soft {
+
+void Fd::reset() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+void Unmapper::operator()(const void* base) const { ::munmap(const_cast<void*>(base), bytes); }
+
+void* map_shared(int fd, size_t bytes, bool writable) {
+  const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* base = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  return base == MAP_FAILED ? nullptr : base;
+}
+
+Fd make_memory_file(const char* name, size_t bytes) {
+  Fd fd(::memfd_create(name, MFD_CLOEXEC));
+  if (fd.is_open() && ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) fd.reset();
+  return fd;
+}
+
+Result<Segment> Segment::create() {
+  Fd fd = make_memory_file("noria-soft", sizeof(SharedSegment));
+  if (!fd.is_open()) return Status::from_errno(Code::no_memory, errno);
+  void* memory = map_shared(fd.get(), sizeof(SharedSegment), true);
+  if (memory == nullptr) return Status::from_errno(Code::no_memory, errno);
+  // A forked child must not write into what peers believe to be its parent's.
+  ::madvise(memory, sizeof(SharedSegment), MADV_DONTFORK);
+  return Segment(std::move(fd), static_cast<SharedSegment*>(memory));
+}
+
+namespace {
+constexpr uint64_t kPage = 4096;
+uint64_t rounded(uint64_t bytes) { return std::bit_ceil(bytes < kPage ? kPage : bytes); }
+}  // namespace
+
+uint64_t Segment::carve(uint64_t bytes) {
+  const uint64_t size = rounded(bytes);
+  auto& free = free_[static_cast<size_t>(std::countr_zero(size))];
+  if (!free.empty()) {
+    const uint64_t offset = free.back();
+    free.pop_back();
+    return offset;
+  }
+  if (size > kRingArenaBytes - carved_) return kNoRoom;
+  return std::exchange(carved_, carved_ + size);
+}
+
+void Segment::release(uint64_t offset, uint64_t bytes) {
+  const uint64_t size = rounded(bytes);
+  // The pages go back to the kernel, and read as zero when carved again.
+  const auto start = offsetof(SharedSegment, rings) + offset;
+  ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
+              static_cast<off_t>(size));
+  free_[static_cast<size_t>(std::countr_zero(size))].push_back(offset);
+}
+
+}  // namespace noria::soft

@@ -1,0 +1,76 @@
+// Segment: the shared memory of one process, mapped; and Allocation: memory that peers map.
+//
+// The owner creates it over a memfd and maps it for writing; peers map the same descriptor
+// read-only. Rings are carved from it in powers of two and given back to the kernel when freed.
+//
+// Threads: create and map from any thread; carve() and release() under the engine's lock.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/result.hpp"
+#include "verbs/soft/shared_layout.hpp"
+
+namespace noria::soft {
+
+// A descriptor that closes itself.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd() { reset(); }
+  void reset();
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+  bool is_open() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+struct Unmapper {
+  size_t bytes = 0;
+  void operator()(const void* base) const;
+};
+template <class T>
+using Mapping = std::unique_ptr<T, Unmapper>;
+
+// Maps `bytes` of `fd`, null on failure (errno says why).
+void* map_shared(int fd, size_t bytes, bool writable);
+
+// Creates a memfd of `bytes`; not open on failure.
+Fd make_memory_file(const char* name, size_t bytes);
+
+class Segment {
+ public:
+  static Result<Segment> create();
+
+  SharedSegment& operator*() const { return *memory_; }
+  SharedSegment* operator->() const { return memory_.get(); }
+  int fd() const { return fd_.get(); }
+
+  // Zeroed room in `rings`; returns its offset there, or kNoRoom.
+  uint64_t carve(uint64_t bytes);
+  void release(uint64_t offset, uint64_t bytes);
+  static constexpr uint64_t kNoRoom = UINT64_MAX;
+
+ private:
+  Segment(Fd fd, SharedSegment* memory)
+      : fd_(std::move(fd)), memory_(memory, Unmapper{sizeof(SharedSegment)}) {}
+  Fd fd_;
+  Mapping<SharedSegment> memory_;
+  uint64_t carved_ = 0;
+  std::array<std::vector<uint64_t>, 40> free_;  // by power of two
+};
+
+}  // namespace noria::soft

@@ -1,0 +1,272 @@
+#include "verbs/soft/set_up_qp.hpp"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "verbs/soft/fence.hpp"
+
+namespace noria::soft {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;  // config words, published by `state`
+
+bool check_init(const ibv_qp_init_attr& init) {
+  if (init.qp_type != IBV_QPT_RC) {
+    errno = EOPNOTSUPP;
+    return false;
+  }
+  const ibv_qp_cap& cap = init.cap;
+  const bool fits = init.send_cq != nullptr && init.recv_cq != nullptr && init.srq == nullptr &&
+                    cap.max_send_wr <= kMaxQueueDepth && cap.max_recv_wr <= kMaxQueueDepth &&
+                    cap.max_send_sge <= kMaxSge && cap.max_recv_sge <= kMaxSge &&
+                    cap.max_inline_data <= kMaxInline;
+  if (!fits) errno = EINVAL;
+  return fits;
+}
+
+bool make_queues(Qp& qp) {
+  const uint32_t send_depth = std::bit_ceil(std::max(qp.cap.max_send_wr, 1u));
+  const uint32_t body =
+      std::max<uint32_t>(qp.cap.max_send_sge * uint32_t{sizeof(ibv_sge)}, qp.cap.max_inline_data);
+  qp.send_mask = send_depth - 1;
+  qp.send_stride = align_up(uint32_t{sizeof(Wqe)} + body, 64u);
+  qp.send_memory.reset(new (std::nothrow) uint8_t[uint64_t{send_depth} * qp.send_stride]());
+
+  const uint32_t depth = std::bit_ceil(std::max(qp.cap.max_recv_wr, 1u));
+  const uint32_t stride = align_up(
+      uint32_t{sizeof(uint64_t)} + std::max(qp.cap.max_recv_sge, 1u) * uint32_t{sizeof(SharedSge)},
+      8u);
+  qp.receive_mask = depth - 1;
+  qp.receive_ids.reset(new (std::nothrow) uint64_t[depth]());
+  qp.receive_bytes = uint64_t{depth} * stride;
+  qp.receive_carved = qp.engine.carve(qp.receive_bytes);
+  if (qp.send_memory == nullptr || qp.receive_ids == nullptr ||
+      qp.receive_carved == Segment::kNoRoom)
+    return false;
+  qp.shared.rq_offset.store(qp.receive_carved, kRelaxed);
+  qp.shared.rq_depth.store(depth, kRelaxed);
+  qp.shared.rq_stride.store(stride, kRelaxed);
+  return true;
+}
+
+void attach(Qp& qp) {
+  {
+    SpinGuard guard(qp.sends_to().list);
+    qp.sends_to().senders.push_back(&qp);
+  }
+  SpinGuard guard(qp.receives_to().list);
+  qp.receives_to().receivers.push_back(&qp);
+}
+
+void detach(Qp& qp) {
+  {
+    SpinGuard guard(qp.sends_to().list);
+    std::erase(qp.sends_to().senders, &qp);
+  }
+  SpinGuard guard(qp.receives_to().list);
+  std::erase(qp.receives_to().receivers, &qp);
+}
+
+// Publishes what initiators check before they touch us.
+void publish(Qp& qp, uint32_t state) {
+  qp.shared.remote_qpn.store(qp.attr.dest_qp_num, kRelaxed);
+  qp.shared.pd.store(qp.pd_number, kRelaxed);
+  qp.shared.access.store(qp.attr.qp_access_flags, kRelaxed);
+  qp.shared.max_reads.store(qp.attr.max_dest_rd_atomic, kRelaxed);
+  qp.shared.rnr_timer.store(qp.attr.min_rnr_timer, kRelaxed);
+  qp.shared.rq_psn.store(qp.attr.rq_psn, kRelaxed);
+  qp.shared.recv_cq.store(qp.receives_to().index, kRelaxed);
+  // seq_cst: a state that refuses is visible before marks are read; pairs with Mark().
+  qp.shared.state.store(make_state(qp.generation, state), std::memory_order_seq_cst);
+}
+
+// A new generation without connection and without requests. EBUSY if a peer holds us for too long.
+int reset(Qp& qp) {
+  ++qp.generation;
+  // release: pairs with the acquire in post_send().
+  qp.current.store(IBV_QPS_RESET, std::memory_order_release);
+  qp.attr.dest_qp_num = 0;
+  publish(qp, IBV_QPS_RESET);
+  if (!fence_qp(qp.engine, qp.qp_num)) return EBUSY;
+  {
+    SpinGuard list(qp.receives_to().list);
+    SpinGuard receive(qp.receive);
+    qp.source = nullptr;
+    qp.source_peer = nullptr;
+    qp.receive_head.store(qp.receive_tail, std::memory_order_release);
+    qp.shared.rq_base.store(qp.receive_tail, kRelaxed);
+    qp.shared.rq_head.store(qp.receive_tail, std::memory_order_release);  // with is_drained()
+  }
+  {
+    SpinGuard post(qp.post);
+    SpinGuard exec(qp.exec);
+    const uint64_t tail = qp.send_tail.load(kRelaxed);
+    qp.send_head.store(tail, std::memory_order_release);
+    qp.send_released.store(tail, std::memory_order_release);
+    qp.moved = 0;
+    qp.wait = Wait::none;
+    qp.target = nullptr;
+    qp.target_peer = nullptr;
+  }
+  purge(qp.sends_to(), qp);
+  return 0;
+}
+
+bool is_valid(const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid) {
+  const auto has = [mask](int bit) { return (mask & bit) != 0; };
+  if (has(IBV_QP_PORT) && attr.port_num != 1) return false;
+  if (has(IBV_QP_PKEY_INDEX) && attr.pkey_index != 0) return false;
+  if (has(IBV_QP_PATH_MTU) && (attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096))
+    return false;
+  if (has(IBV_QP_TIMEOUT) && attr.timeout > 31) return false;
+  if (has(IBV_QP_RETRY_CNT) && attr.retry_cnt > 7) return false;
+  if (has(IBV_QP_RNR_RETRY) && attr.rnr_retry > 7) return false;
+  if (has(IBV_QP_MIN_RNR_TIMER) && attr.min_rnr_timer > 31) return false;
+  if (has(IBV_QP_MAX_QP_RD_ATOMIC) && attr.max_rd_atomic > 16) return false;
+  if (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attr.max_dest_rd_atomic > 16) return false;
+  if (!has(IBV_QP_AV)) return true;
+  // Ethernet has no LIDs: the far end is named by its GID, and this device reaches one host.
+  return attr.ah_attr.is_global == 1 && attr.ah_attr.grh.sgid_index == 0 &&
+         std::memcmp(&attr.ah_attr.grh.dgid, &own_gid, sizeof own_gid) == 0;
+}
+
+void take_attributes(Qp& qp, const ibv_qp_attr& from, int mask) {
+  ibv_qp_attr& to = qp.attr;
+  const auto has = [mask](int bit) { return (mask & bit) != 0; };
+  if (has(IBV_QP_PKEY_INDEX)) to.pkey_index = from.pkey_index;
+  if (has(IBV_QP_PORT)) to.port_num = from.port_num;
+  if (has(IBV_QP_ACCESS_FLAGS)) to.qp_access_flags = from.qp_access_flags;
+  if (has(IBV_QP_AV)) to.ah_attr = from.ah_attr;
+  if (has(IBV_QP_PATH_MTU)) to.path_mtu = from.path_mtu;
+  if (has(IBV_QP_DEST_QPN)) to.dest_qp_num = from.dest_qp_num & 0xffffff;
+  if (has(IBV_QP_RQ_PSN)) to.rq_psn = from.rq_psn & 0xffffff;
+  if (has(IBV_QP_SQ_PSN)) to.sq_psn = from.sq_psn & 0xffffff;
+  if (has(IBV_QP_MAX_DEST_RD_ATOMIC)) to.max_dest_rd_atomic = from.max_dest_rd_atomic;
+  if (has(IBV_QP_MAX_QP_RD_ATOMIC)) to.max_rd_atomic = from.max_rd_atomic;
+  if (has(IBV_QP_MIN_RNR_TIMER)) to.min_rnr_timer = from.min_rnr_timer;
+  if (has(IBV_QP_TIMEOUT)) to.timeout = from.timeout;
+  if (has(IBV_QP_RETRY_CNT)) to.retry_cnt = from.retry_cnt;
+  if (has(IBV_QP_RNR_RETRY)) to.rnr_retry = from.rnr_retry;
+}
+
+}  // namespace
+
+TransitionMasks transition_masks(ibv_qp_state from, ibv_qp_state to) {
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return {IBV_QP_STATE, 0, true};
+  constexpr int kInit = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+  constexpr int kConnect = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  constexpr int kSend = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                        IBV_QP_MAX_QP_RD_ATOMIC;
+  constexpr int kLive = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+                        IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
+  if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) return {IBV_QP_STATE | kInit, 0, true};
+  if (from == IBV_QPS_INIT && to == IBV_QPS_INIT) return {0, IBV_QP_STATE | kInit, true};
+  if (from == IBV_QPS_INIT && to == IBV_QPS_RTR)
+    return {IBV_QP_STATE | kConnect, IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+            true};
+  if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) return {IBV_QP_STATE | kSend, kLive, true};
+  if (from == IBV_QPS_RTS && to == IBV_QPS_RTS) return {0, IBV_QP_STATE | kLive, true};
+  return {};
+}
+
+Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* init) {
+  if (!check_init(*init)) return nullptr;
+  Qp* qp = engine.add_qp();
+  if (qp == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  qp->context = pd->context;
+  qp->pd = pd;
+  qp->qp_context = init->qp_context;
+  qp->send_cq = init->send_cq;
+  qp->recv_cq = init->recv_cq;
+  qp->qp_type = init->qp_type;
+  qp->qp_num = qpn_of(engine.slot(), qp->index);
+  qp->handle = qp->index;
+  qp->state = IBV_QPS_RESET;
+  qp->pd_number = pd_number;
+  qp->signal_all = init->sq_sig_all != 0;
+  qp->cap = init->cap;
+  if (!make_queues(*qp)) {
+    engine.remove_qp(qp);
+    errno = ENOMEM;
+    return nullptr;
+  }
+  // Numbers go on where the last queue pair of this index stopped, so that what peers still have
+  // of it cannot be taken for ours.
+  qp->receive_tail = qp->shared.rq_tail.load(kRelaxed);
+  qp->generation = generation_of(qp->shared.state.load(kRelaxed));
+  attach(*qp);
+  reset(*qp);
+  init->cap = qp->cap;
+  return qp;
+}
+
+int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid) {
+  const auto from = static_cast<ibv_qp_state>(qp.current.load(std::memory_order_acquire));
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
+  const TransitionMasks masks = transition_masks(from, to);
+  if (!masks.exists || (mask & masks.required) != masks.required ||
+      (mask & ~(masks.required | masks.optional)) != 0 || !is_valid(attr, mask, own_gid) ||
+      ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != from))
+    return EINVAL;
+
+  int failure = 0;
+  if (to == IBV_QPS_RESET) {
+    failure = reset(qp);
+  } else if (to == IBV_QPS_ERR) {
+    if (from == IBV_QPS_RESET) return EINVAL;
+    enter_error(qp);
+    advance(qp, kExecuteBudget);
+    { SpinGuard under_way(qp.exec); }  // what we read from the peer lands no more either
+    failure = fence_qp(qp.engine, qp.qp_num) ? 0 : EBUSY;
+  } else {
+    {
+      SpinGuard exec(qp.exec);
+      take_attributes(qp, attr, mask);
+    }
+    publish(qp, static_cast<uint32_t>(to));
+    auto expected = static_cast<uint32_t>(from);
+    // release: publishes the attributes; pairs with post_send() and harvest().
+    if (!qp.current.compare_exchange_strong(expected, static_cast<uint32_t>(to),
+                                            std::memory_order_acq_rel)) {
+      publish(qp, IBV_QPS_ERR);  // the peer broke the connection meanwhile
+      return EINVAL;
+    }
+    // The link takes a moment: begin now. An absent peer is no error before the first request.
+    if (to == IBV_QPS_RTR) qp.engine.neighbours().want(slot_of(qp.attr.dest_qp_num));
+  }
+  if (failure == 0) qp.state = to;
+  return failure;
+}
+
+int destroy_qp(Qp& qp) {
+  if (const int failure = reset(qp); failure != 0) return failure;
+  detach(qp);
+  qp.engine.release(qp.receive_carved, qp.receive_bytes);
+  qp.engine.remove_qp(&qp);
+  return 0;
+}
+
+void query_qp(const Qp& qp, ibv_qp_attr* attr, ibv_qp_init_attr* init) {
+  *attr = qp.attr;
+  attr->qp_state = static_cast<ibv_qp_state>(qp.current.load(std::memory_order_acquire));
+  attr->cur_qp_state = attr->qp_state;
+  attr->cap = qp.cap;
+  *init = ibv_qp_init_attr{};
+  init->qp_context = qp.qp_context;
+  init->send_cq = qp.send_cq;
+  init->recv_cq = qp.recv_cq;
+  init->cap = qp.cap;
+  init->qp_type = qp.qp_type;
+  init->sq_sig_all = qp.signal_all ? 1 : 0;
+}
+
+}  // namespace noria::soft

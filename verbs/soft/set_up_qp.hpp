@@ -1,0 +1,30 @@
+// Life of a queue pair: creation, state transitions, destruction.
+//
+// Transitions follow the specification's table: a missing attribute, an attribute that does not
+// belong, or a state that cannot be reached from here is EINVAL and changes nothing. RESET, ERR and
+// destruction return after the fence: no byte lands afterwards.
+//
+// Threads: any thread; one at a time for one queue pair.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "verbs/soft/engine.hpp"
+
+namespace noria::soft {
+
+// Null with errno set.
+Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* init);
+// 0, or an errno value.
+int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid);
+int destroy_qp(Qp& qp);
+void query_qp(const Qp& qp, ibv_qp_attr* attr, ibv_qp_init_attr* init);
+
+// What a transition must bring and may bring. Pure; nothing where it does not exist.
+struct TransitionMasks {
+  int required = 0, optional = 0;
+  bool exists = false;
+};
+TransitionMasks transition_masks(ibv_qp_state from, ibv_qp_state to);
+
+}  // namespace noria::soft

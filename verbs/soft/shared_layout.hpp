@@ -1,0 +1,172 @@
+// What one process shows to its peers: the layout of the shared segment.
+//
+// A segment belongs to one process, which alone writes it; peers map it read-only. So every word
+// has exactly one writer, there is no lock and no counter between processes, and a peer that is
+// killed at any instruction leaves nothing half-owned. A pair of queue pairs A and B talks like
+// this:
+//
+//   A sends to B    A reads B's receive queue (rq_*, the WQEs), moves the bytes, writes notice
+//                   number n into its own ring and publishes `tail` = n + 1. Notice n uses up
+//                   receive n: one index serves both, so the ring can never overflow.
+//   B receives      B reads A's `tail`, turns notices into completions, publishes `rq_head`.
+//   A fences        before it touches B's memory A publishes `mark`; B's dereg, reset and destroy
+//                   first revoke (key, state), then wait until no mark names what they revoked.
+//   B's CQ sleeps   B publishes the CQ's `armed` word; A compares it after publishing `tail`.
+//
+// All words are atomics; config words are relaxed and ordered by the word that publishes them.
+//
+// Threads: any thread of any process reads; the owner's locks serialise the one writer.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace noria::soft {
+
+// ---- names --------------------------------------------------------------------------------------
+// QPN = slot of the process (10 bits) << 14 | index of the queue pair. Slot 0 is never used, so
+// that no QPN looks like the special QP0 or QP1.
+constexpr uint32_t kIndexBits = 14;
+constexpr uint32_t kSlots = 1024;
+constexpr uint32_t kMaxQps = 4096;
+constexpr uint32_t kMaxCqs = 1024;
+constexpr uint32_t kMaxMrs = 1u << 16;
+constexpr uint32_t kMaxChannels = 256;
+constexpr uint32_t kMaxAllocations = 1024;
+constexpr uint32_t kMaxSge = 16;
+constexpr uint32_t kMaxQueueDepth = 16384;
+constexpr uint32_t kMaxInline = 256;
+constexpr uint32_t kInPlace = 256;  // SENDs up to this many bytes ride in the notice ring
+
+constexpr uint32_t qpn_of(uint32_t slot, uint32_t index) { return slot << kIndexBits | index; }
+constexpr uint32_t slot_of(uint32_t qpn) { return qpn >> kIndexBits & (kSlots - 1); }
+constexpr uint32_t index_of(uint32_t qpn) { return qpn & ((1u << kIndexBits) - 1); }
+
+using Word32 = std::atomic<uint32_t>;
+using Word64 = std::atomic<uint64_t>;
+static_assert(Word64::is_always_lock_free && sizeof(Word64) == 8);
+
+// ---- header -------------------------------------------------------------------------------------
+constexpr uint64_t kSegmentMagic = 0x4e4f5249'41534547;  // "NORIASEG"
+constexpr uint32_t kLayoutVersion = 1;
+
+// Payload that this process, as initiator, moved to and from the process in one slot.
+struct Traffic {
+  Word64 written_bytes, written_messages, read_bytes, read_messages;
+};
+
+struct alignas(64) SharedHeader {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t slot;
+  uint64_t segment_bytes;
+  uint64_t cookie[2];       // random; read back by cross-memory attach to prove whose memory it is
+  uint64_t cookie_address;  // where the owner has `cookie`
+  Word32 qp_high;           // queue pairs at this index or above were never created
+  Traffic traffic[kSlots];
+};
+
+// ---- queue pair ---------------------------------------------------------------------------------
+constexpr uint64_t kFaultBit = 1ull << 63;  // in `tail`: the initiator's request broke a rule
+constexpr uint64_t kMarkBit = 1ull << 63;
+constexpr uint32_t kAnyKey = 0xffffffff;  // a mark that covers the buffers of a receive
+
+constexpr uint64_t make_mark(uint32_t target_qpn, uint32_t rkey) {
+  return kMarkBit | static_cast<uint64_t>(target_qpn) << 32 | rkey;
+}
+constexpr uint32_t mark_qpn(uint64_t mark) { return mark >> 32 & 0xffffff; }
+constexpr uint32_t mark_key(uint64_t mark) { return static_cast<uint32_t>(mark); }
+
+constexpr uint64_t make_state(uint32_t generation, uint32_t state) {
+  return static_cast<uint64_t>(generation) << 8 | state;
+}
+constexpr uint32_t state_of(uint64_t word) { return word & 0xff; }
+constexpr uint32_t generation_of(uint64_t word) { return static_cast<uint32_t>(word >> 8); }
+
+struct alignas(64) SharedQp {
+  // What the connection is: written at set-up, published by `state`.
+  Word64 state;       // generation << 8 | ibv_qp_state; a reset starts a new generation
+  Word32 remote_qpn;  // the one queue pair that may act on this one
+  Word32 pd;
+  Word32 access;  // qp_access_flags
+  Word32 max_reads;
+  Word32 rnr_timer;
+  Word32 rq_psn;
+  Word32 recv_cq;
+  Word32 rq_depth;  // power of two
+  Word32 rq_stride;
+  Word64 rq_offset;
+  Word64 rq_base;  // number of the first receive of this generation
+
+  // As receiver.
+  alignas(64) Word64 rq_tail;  // receives posted; publishes their WQEs
+  Word64 rq_head;              // receives that turned into completions
+
+  // As initiator, read by every poll of the target.
+  alignas(64) Word64 tail;  // notices written; publishes them. Top bit: kFaultBit
+  Word64 ring_to;           // whom the ring is for: qpn << 32 | generation
+  Word64 ring_offset;
+  Word64 inplace_offset;
+  Word32 ring_depth;
+  Word32 fired;  // the `armed` value of the target's CQ that was answered with an event
+
+  // As initiator, read by whoever revokes something.
+  alignas(64) Word64 mark;
+};
+static_assert(sizeof(SharedQp) == 256);
+
+// A posted receive, as its initiator reads it. `sge` has room for the queue's max_sge entries.
+struct SharedSge {
+  Word64 address;
+  Word32 length;
+  Word32 key;
+};
+struct SharedRecv {
+  Word64 sge_count;
+  SharedSge sge[1];
+};
+
+// One message that used up one receive. Written before `tail` publishes it, read after.
+struct alignas(64) Notice {
+  uint32_t bytes;
+  uint32_t imm;
+  uint32_t status;  // ibv_wc_status at the receiver
+  uint32_t flags;
+  uint64_t arrives_ns;  // monotonic; the receiver does not see it earlier. 0: at once
+};
+enum NoticeFlag : uint32_t { kHasImm = 1, kIsWrite = 2, kIsInPlace = 4, kSolicited = 8 };
+
+// ---- memory region ------------------------------------------------------------------------------
+struct alignas(64) SharedMr {
+  Word64 key;      // the key while valid, else 0; publishes the rest
+  Word64 address;  // where the memory is
+  Word64 iova;     // how requests name it
+  Word64 length;
+  Word64 allocation_offset;
+  Word32 allocation;  // number of the mapped allocation it lies in, 0 if none
+  Word32 access;
+  Word32 pd;
+};
+
+// ---- completion queue ---------------------------------------------------------------------------
+enum class Arm : uint32_t { off = 0, solicited = 1, any = 2 };
+
+struct alignas(64) SharedCq {
+  Word32 armed;    // how often it was armed << 2 | Arm
+  Word32 channel;  // number of the completion channel + 1, 0 if none
+};
+constexpr Arm arm_of(uint32_t armed) { return static_cast<Arm>(armed & 3); }
+
+// ---- the whole ----------------------------------------------------------------------------------
+// The kernel gives pages as they are touched: a small job uses some tens of KiB of this.
+constexpr uint64_t kRingArenaBytes = 192ull << 20;
+
+struct SharedSegment {
+  SharedHeader header;
+  SharedCq cqs[kMaxCqs];
+  SharedQp qps[kMaxQps];
+  SharedMr mrs[kMaxMrs];
+  alignas(4096) uint8_t rings[kRingArenaBytes];
+};
+
+}  // namespace noria::soft
