@@ -9,9 +9,8 @@
 // readiness is set by others while the ring runs.
 //
 // Threads: filled in by its maker before submit(); then the engine's, but for `pending` (any thread
-// counts down with release, the ring reads with acquire), `patience_from` (its maker's) and `state`
-// (written once by the engine with release, read by anyone with acquire). Times and failure are
-// read after is_done().
+// counts down with release, the ring reads with acquire) and `state` (written once by the engine
+// with release, read by anyone with acquire). Times and failure are read after is_done().
 #pragma once
 
 #include <noria/bucketing.h>
@@ -21,7 +20,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/clock.hpp"
 #include "bucketing/failure.hpp"
 #include "bucketing/segments.hpp"
 #include "verbs/transport/region.hpp"
@@ -64,10 +62,8 @@ struct Collective {
   std::vector<RemotePart> left;              // empty: exchanged by the header message
   std::atomic<uint32_t>* pending = nullptr;  // one a segment, 0 is ready; null: all are ready
   uint64_t fingerprint = 0;                  // of kind, root and the parts' shapes, dtypes and ops
-  int64_t timeout_ns = 0;                    // without progress; 0: the engine's
-  // The time-out counts from here if that is later than the last progress. A step is submitted when
-  // it begins and waits for the backward pass however long that takes: kNever until step_end.
-  std::atomic<Nanoseconds> patience_from{0};  // relaxed: a time-out a moment early or late is fine
+  // Without progress, while all segments of this rank are ready; 0: the engine's.
+  int64_t timeout_ns = 0;
 
   std::atomic<State> state{State::queued};
   Failure failure{NORIA_OK, {}};  // code NORIA_OK: success

@@ -66,7 +66,7 @@ inline Numels resnet18() {
 inline Numels vgg16() {
   Numels model;
   uint64_t in = 3;
-  for (const uint64_t out : {64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512}) {
+  for (const uint64_t out : Numels{64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512}) {
     add_linear(model, in * 9, out);
     in = out;
   }

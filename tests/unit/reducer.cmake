@@ -1,1 +1,3 @@
-noria_test(NAME plan_test LABELS unit SOURCES unit/plan_test.cc LIBS noria_bucketing)
+foreach(name plan tensor_table agreement verdict readiness step_gate)
+  noria_test(NAME ${name}_test LABELS unit SOURCES unit/${name}_test.cc LIBS noria_bucketing)
+endforeach()

@@ -1,0 +1,132 @@
+// Reducer: gradients in, one by one and in any order; averaged gradients out.
+//
+// Tensors are registered, then seal() cuts them into buckets that lie in one registered arena. A
+// step is one collective whose parts are the buckets in plan order, then one int64: the verdict.
+// grad_ready() marks a tensor as in place, and a piece of a bucket is sent as soon as its tensors
+// are there; step_end() waits for the rest. Results do not depend on the order of arrival: the ring
+// adds each chunk in ring order.
+//
+// A rank that missed a tensor, gave one twice or left a step contributes a verdict instead of
+// leaving the others to wait: the step runs to its end everywhere and fails on all ranks alike. The
+// communicator stays good. A failure of the communicator is for good.
+//
+// Files: reducer.cc (life), reducer_seal.cc (plan and agreement), reducer_step.cc (a step).
+//
+// Threads: add() and seal() init only; step_begin(), step_end(), reset(), last_buckets() one at a
+// time; grad_ready() any thread, several at once; view() any thread after seal().
+#pragma once
+
+#include <noria/bucketing.h>
+#include <noria/observe.h>
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "bucketing/agreement.hpp"
+#include "bucketing/arena.hpp"
+#include "bucketing/collective.hpp"
+#include "bucketing/control.hpp"
+#include "bucketing/engine.hpp"
+#include "bucketing/failure.hpp"
+#include "bucketing/plan.hpp"
+#include "bucketing/readiness.hpp"
+#include "bucketing/step_gate.hpp"
+#include "bucketing/tensor_table.hpp"
+#include "bucketing/verdict.hpp"
+
+namespace noria::bucketing {
+
+// What a communicator lends to its reducers, which must not outlive it.
+struct ReducerHost {
+  int32_t rank = 0;
+  int32_t size = 1;
+  Engine* engine = nullptr;
+  ControlPlane* control = nullptr;            // null: one rank
+  std::atomic<bool>* is_step_open = nullptr;  // keeps other collectives out while a step is open
+  Nanoseconds start_timeout = 0;
+  Nanoseconds collective_timeout = 0;
+};
+
+struct ReducerConfig {
+  bool arena = false;
+  PlanCaps caps;
+  noria_op op = NORIA_AVG;
+  Nanoseconds step_timeout = 0;  // 0: the communicator's
+};
+
+struct StepTimes {
+  uint64_t step = 0;
+  Nanoseconds step_ns = 0, communication_ns = 0, exposed_ns = 0;
+};
+
+class Reducer {
+ public:
+  Reducer(const ReducerHost& host, const ReducerConfig& config);
+  // With a step open the communicator fails with ABORTED: others cannot wait for this rank.
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  Outcome<uint32_t> add(std::string_view name, noria_dtype dtype, uint64_t numel);
+  Outcome<Ok> seal();
+  Outcome<std::span<std::byte>> view(uint32_t id) const;
+
+  Outcome<Ok> step_begin();
+  NORIA_HOT Outcome<Ok> grad_ready(uint32_t id, const void* grad);
+  Outcome<StepTimes> step_end();
+  Outcome<Ok> reset();
+
+  uint32_t buckets() const { return static_cast<uint32_t>(plan_.buckets.size()); }
+  uint64_t bytes() const { return tensors_.bytes(); }
+  // In launch order, with the times of the last step that succeeded; zeros before.
+  Outcome<std::span<const noria_bucket_info>> last_buckets() const;
+
+ private:
+  enum class Phase { registering, idle, open, failed };
+
+  // seal()
+  std::vector<PlanTensor> plan_tensors() const;
+  Outcome<Ok> refuse_integer_average() const;
+  void build_collective();
+  void describe_buckets();
+  Gather gather(Nanoseconds timeout) const;
+
+  // a step
+  NORIA_HOT void copy_in(uint32_t id, const std::byte* grad);
+  void take_segments(uint32_t id);
+  void on_segment_ready(uint32_t segment);
+  Outcome<Ok> finish(bool was_reset);
+  Outcome<Ok> judge(const Complaints& mine) const;
+  void copy_out();
+  StepTimes times(Nanoseconds ended_ns);
+
+  NORIA_COLD Failure no_step_open() const;
+  NORIA_COLD Failure unknown_id(uint32_t id) const;
+  NORIA_COLD Failure wrong_pointer(uint32_t id) const;
+  NORIA_COLD Failure given_twice(uint32_t id) const;
+
+  const ReducerHost host_;
+  const ReducerConfig config_;
+  Phase phase_ = Phase::registering;
+  uint64_t step_ = 0;  // the open one, or the next
+  Nanoseconds begun_ns_ = 0;
+
+  TensorTable tensors_;
+  Plan plan_;
+  Arena arena_;
+  std::unique_ptr<Readiness> readiness_;
+  Collective collective_;
+  int64_t* verdict_ = nullptr;  // in the arena
+  uint32_t verdict_segment_ = 0;
+  std::vector<std::byte*> sources_;                       // copy mode: where results go, by id
+  std::unique_ptr<std::atomic<Nanoseconds>[]> ready_ns_;  // of each bucket's last ready segment
+  std::vector<noria_bucket_info> infos_;
+  StepGate gate_;  // on top of all that grad_ready() uses
+};
+
+}  // namespace noria::bucketing

@@ -1,0 +1,107 @@
+#include <string>
+
+#include "bucketing/kernels.hpp"
+#include "bucketing/reducer.hpp"
+
+namespace noria::bucketing {
+
+Outcome<Ok> Reducer::seal() {
+  if (phase_ != Phase::registering)
+    return Failure{NORIA_E_STATE, "noria_reducer_seal() was called before"};
+  const Gather ask_all = gather(host_.start_timeout);
+  NORIA_TRY(agree(tensors_, config_.caps, config_.op, ask_all));
+  // Not before: a rank that returned alone would leave the others waiting in agree().
+  NORIA_TRY(refuse_integer_average());
+
+  plan_ = plan_buckets(plan_tensors(), config_.caps);
+  const Outcome<Ok> made = [this]() -> Outcome<Ok> {
+    NORIA_TRY_ASSIGN(arena_,
+                     Arena::create(host_.engine->domain(), plan_.arena_bytes + sizeof(*verdict_)));
+    return Ok{};
+  }();
+  NORIA_TRY(agree_on_success(made, "reducer seal, memory", ask_all));
+
+  build_collective();
+  if (Ring* ring = host_.engine->ring(); ring != nullptr)
+    NORIA_TRY(ring->exchange_parts(collective_, now_ns() + host_.start_timeout));
+  describe_buckets();
+  phase_ = Phase::idle;
+  return Ok{};
+}
+
+std::vector<PlanTensor> Reducer::plan_tensors() const {
+  std::vector<PlanTensor> tensors;
+  tensors.reserve(tensors_.size());
+  for (uint32_t id = 0; id < tensors_.size(); ++id)
+    tensors.push_back({.numel = tensors_[id].numel, .dtype = tensors_[id].dtype});
+  return tensors;
+}
+
+Outcome<Ok> Reducer::refuse_integer_average() const {
+  if (config_.op != NORIA_AVG) return Ok{};
+  for (uint32_t id = 0; id < tensors_.size(); ++id)
+    if (is_integer(tensors_[id].dtype))
+      return Failure{NORIA_E_ARG, "tensor " + tensors_.describe(id) +
+                                      ": integers have no average; use NORIA_SUM, or a reducer of "
+                                      "its own for it"};
+  return Ok{};
+}
+
+// The buckets in launch order, then the verdict, which lies behind them in the arena.
+void Reducer::build_collective() {
+  collective_.parts.clear();
+  for (const Bucket& bucket : plan_.buckets) {
+    std::byte* const base = arena_.base() + bucket.arena_offset;
+    collective_.parts.push_back({.in = base,
+                                 .out = base,
+                                 .count = bucket.numel,
+                                 .dtype = bucket.dtype,
+                                 .op = config_.op,
+                                 .in_region = arena_.region(),
+                                 .out_region = arena_.region()});
+  }
+  std::byte* const verdict = arena_.base() + plan_.arena_bytes;
+  verdict_ = reinterpret_cast<int64_t*>(verdict);
+  collective_.parts.push_back({.in = verdict,
+                               .out = verdict,
+                               .count = 1,
+                               .dtype = NORIA_INT64,
+                               .op = NORIA_MAX,
+                               .in_region = arena_.region(),
+                               .out_region = arena_.region()});
+  prepare(collective_, static_cast<uint32_t>(host_.size));
+  verdict_segment_ = static_cast<uint32_t>(collective_.segments.size() - 1);
+  collective_.timeout_ns =
+      config_.step_timeout != 0 ? config_.step_timeout : host_.collective_timeout;
+
+  readiness_ = std::make_unique<Readiness>(plan_, plan_tensors(), collective_.segments);
+  collective_.pending = readiness_->pending();
+  sources_.assign(config_.arena ? 0 : tensors_.size(), nullptr);
+  ready_ns_.reset(new std::atomic<Nanoseconds>[plan_.buckets.size()]);
+}
+
+void Reducer::describe_buckets() {
+  infos_.clear();
+  for (uint32_t b = 0; b < plan_.buckets.size(); ++b) {
+    const Bucket& bucket = plan_.buckets[b];
+    infos_.push_back({.struct_size = sizeof(noria_bucket_info),
+                      .bucket = b,
+                      .tensors = static_cast<uint32_t>(bucket.tensors.size()),
+                      .dtype = bucket.dtype,
+                      .bytes = bucket.bytes,
+                      .ready_ns = 0,
+                      .start_ns = 0,
+                      .end_ns = 0,
+                      .wire_ns = 0});
+  }
+}
+
+Gather Reducer::gather(Nanoseconds timeout) const {
+  return [this, timeout](const std::string& what,
+                         const std::string& bytes) -> Outcome<std::vector<std::string>> {
+    if (host_.control == nullptr) return std::vector<std::string>{bytes};
+    return host_.control->all_gather(what, bytes, now_ns() + timeout);
+  };
+}
+
+}  // namespace noria::bucketing

@@ -1,0 +1,210 @@
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "bucketing/reducer.hpp"
+
+namespace noria::bucketing {
+
+// ---- begin --------------------------------------------------------------------------------------
+
+Outcome<Ok> Reducer::step_begin() {
+  if (phase_ == Phase::registering)
+    return Failure{NORIA_E_STATE, "noria_step_begin() comes after noria_reducer_seal()"};
+  if (phase_ == Phase::open)
+    return Failure{NORIA_E_STATE, "step " + std::to_string(step_) +
+                                      " is open: end it with noria_step_end() first"};
+  if (host_.engine->failed()) return host_.engine->failure();
+  if (phase_ == Phase::failed)
+    return Failure{NORIA_E_STATE, "step " + std::to_string(step_ - 1) +
+                                      " failed: call noria_reducer_reset() on every rank first"};
+  // acquire: pairs with release where the step before ended, maybe another reducer's.
+  if (host_.is_step_open->exchange(true, std::memory_order_acquire))
+    return Failure{NORIA_E_STATE,
+                   "another reducer has a step open on this communicator: end it first, or give "
+                   "each reducer a communicator of its own"};
+
+  begun_ns_ = now_ns();
+  readiness_->restart();
+  for (size_t b = 0; b < plan_.buckets.size(); ++b)
+    ready_ns_[b].store(begun_ns_, std::memory_order_relaxed);  // published by gate_.open()
+  for (Part& part : collective_.parts) part.start_ns = part.end_ns = part.wire_ns = 0;
+  collective_.failure = {NORIA_OK, {}};
+  // relaxed: published by submit().
+  collective_.state.store(Collective::State::queued, std::memory_order_relaxed);
+  // Now, not with the first gradient: while the backward pass begins, the ranks greet each other
+  // and post what the first bucket needs. One rank has nothing to send before the end.
+  if (host_.size > 1) host_.engine->submit(collective_, true);
+  phase_ = Phase::open;
+  gate_.open();
+  return Ok{};
+}
+
+// ---- gradients ----------------------------------------------------------------------------------
+
+namespace {
+
+struct LeaveOnExit {
+  StepGate& gate;
+  ~LeaveOnExit() { gate.leave(); }
+};
+
+}  // namespace
+
+Outcome<Ok> Reducer::grad_ready(uint32_t id, const void* grad) {
+  if (!gate_.enter()) [[unlikely]]
+    return no_step_open();
+  const LeaveOnExit inside{gate_};
+  if (id >= readiness_->tensors()) [[unlikely]]
+    return unknown_id(id);
+  const Readiness::Home& home = readiness_->home(id);
+  const bool is_pointer_good = config_.arena
+                                   ? grad == nullptr || grad == arena_.base() + home.offset
+                                   : grad != nullptr || home.bytes == 0;
+  if (!is_pointer_good) [[unlikely]]
+    return wrong_pointer(id);
+  if (!readiness_->give(id)) [[unlikely]]
+    return given_twice(id);
+  if (config_.arena)
+    take_segments(id);
+  else
+    copy_in(id, static_cast<const std::byte*>(grad));
+  return Ok{};
+}
+
+void Reducer::take_segments(uint32_t id) {
+  const Readiness::Home& home = readiness_->home(id);
+  bool is_any_ready = false;
+  for (uint32_t s = home.first_segment; s < home.first_segment + home.segments; ++s)
+    is_any_ready |= readiness_->take_segment(s);
+  if (is_any_ready) on_segment_ready(home.first_segment);  // all are of one bucket
+}
+
+// Segment by segment, so that the ring sends the head of a large tensor while its tail is copied.
+void Reducer::copy_in(uint32_t id, const std::byte* grad) {
+  const Readiness::Home& home = readiness_->home(id);
+  // step_end() writes the result where the gradient came from: the caller owns that memory.
+  sources_[id] = const_cast<std::byte*>(grad);
+  std::byte* const slot = arena_.base() + home.offset;
+  uint64_t done = 0;
+  for (uint32_t s = home.first_segment; s < home.first_segment + home.segments; ++s) {
+    const uint64_t upto = std::min(home.bytes, readiness_->segment_end(s) - home.offset);
+    std::memcpy(slot + done, grad + done, upto - done);
+    done = upto;
+    if (readiness_->take_segment(s)) on_segment_ready(s);
+  }
+}
+
+void Reducer::on_segment_ready(uint32_t segment) {
+  std::atomic<Nanoseconds>& latest = ready_ns_[readiness_->bucket_of(segment)];
+  const Nanoseconds now = now_ns();
+  // relaxed: read after gate_.close(). A loop, as another thread may have come later and be first.
+  Nanoseconds seen = latest.load(std::memory_order_relaxed);
+  while (seen < now && !latest.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+  }
+  host_.engine->wake();
+}
+
+Failure Reducer::no_step_open() const {
+  return Failure{NORIA_E_STATE,
+                 "noria_grad_ready() with no step open: it comes after noria_step_begin(), and "
+                 "every call must return before noria_step_end() is called"};
+}
+
+Failure Reducer::wrong_pointer(uint32_t id) const {
+  return Failure{NORIA_E_ARG,
+                 "tensor " + tensors_.describe(id) +
+                     (config_.arena ? ": in arena mode the gradient lies in noria_reducer_view(); "
+                                      "pass that pointer or NULL"
+                                    : ": the gradient is NULL")};
+}
+
+Failure Reducer::given_twice(uint32_t id) const {
+  return Failure{NORIA_E_DUP_READY,
+                 "tensor " + tensors_.describe(id) +
+                     " was given before in this step, which fails on all ranks: call "
+                     "noria_grad_ready() once, after the gradient was accumulated"};
+}
+
+// ---- end ----------------------------------------------------------------------------------------
+
+Outcome<StepTimes> Reducer::step_end() {
+  if (phase_ != Phase::open) return Failure{NORIA_E_STATE, "noria_step_end() with no step open"};
+  NORIA_TRY(finish(false));
+  if (!config_.arena) copy_out();
+  return times(now_ns());
+}
+
+Outcome<Ok> Reducer::reset() {
+  if (phase_ == Phase::registering)
+    return Failure{NORIA_E_STATE, "noria_reducer_reset() comes after noria_reducer_seal()"};
+  if (phase_ == Phase::open) {
+    const Outcome<Ok> ended = finish(true);  // ABORTED everywhere, which is what was asked for
+    if (!ended.is_ok() && ended.failure().code != NORIA_E_ABORTED) return ended.failure();
+  }
+  if (host_.engine->failed()) return host_.engine->failure();
+  phase_ = Phase::idle;
+  return Ok{};
+}
+
+// Runs the open step to its end whatever this rank missed, so that no other rank waits for it.
+Outcome<Ok> Reducer::finish(bool was_reset) {
+  gate_.close();
+  const std::vector<uint32_t> not_given = readiness_->those(Readiness::Given::no);
+  const Complaints complaints{.missing = was_reset ? std::vector<uint32_t>{} : not_given,
+                              .twice = readiness_->those(Readiness::Given::twice),
+                              .was_reset = was_reset};
+  for (const uint32_t id : not_given) {
+    const Readiness::Home& home = readiness_->home(id);
+    std::memset(arena_.base() + home.offset, 0, home.bytes);
+    take_segments(id);
+  }
+  *verdict_ = verdict_of(complaints);
+  readiness_->take_segment(verdict_segment_);
+  if (host_.size > 1)
+    host_.engine->wake();
+  else
+    host_.engine->submit(collective_, false);
+  host_.engine->wait(collective_, kNever);  // bounded by the collective's time-out
+
+  Outcome<Ok> outcome = judge(complaints);
+  phase_ = outcome.is_ok() ? Phase::idle : Phase::failed;
+  ++step_;
+  // release: pairs with acquire where the communicator lets the next collective in.
+  host_.is_step_open->store(false, std::memory_order_release);
+  return outcome;
+}
+
+// All ranks share the verdict, so that either none of them or every one asks for the reasons.
+Outcome<Ok> Reducer::judge(const Complaints& mine) const {
+  if (collective_.failure.code != NORIA_OK) return collective_.failure;
+  if (*verdict_ == 0) return Ok{};
+  NORIA_TRY_ASSIGN(const auto descriptions,
+                   gather(collective_.timeout_ns)("step verdict", describe(mine, tensors_)));
+  return compose_failure(*verdict_, step_, descriptions);
+}
+
+void Reducer::copy_out() {
+  for (uint32_t id = 0; id < tensors_.size(); ++id) {
+    const Readiness::Home& home = readiness_->home(id);
+    if (home.bytes != 0) std::memcpy(sources_[id], arena_.base() + home.offset, home.bytes);
+  }
+}
+
+StepTimes Reducer::times(Nanoseconds ended_ns) {
+  StepTimes times{.step = step_ - 1, .step_ns = ended_ns - begun_ns_};
+  Nanoseconds last_ready = begun_ns_;
+  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+    const Part& part = collective_.parts[b];
+    infos_[b].ready_ns = ready_ns_[b].load(std::memory_order_relaxed);  // after gate_.close()
+    infos_[b].start_ns = part.start_ns;
+    infos_[b].end_ns = part.end_ns;
+    infos_[b].wire_ns = part.wire_ns;
+    times.communication_ns += part.wire_ns;
+    last_ready = std::max(last_ready, infos_[b].ready_ns);
+  }
+  times.exposed_ns = ended_ns - last_ready;
+  return times;
+}
+
+}  // namespace noria::bucketing

@@ -1,0 +1,72 @@
+#include "bucketing/verdict.hpp"
+
+#include <algorithm>
+
+namespace noria::bucketing {
+namespace {
+
+constexpr size_t kShownTensors = 8;
+constexpr size_t kShownRanks = 8;
+constexpr size_t kShownName = 96;  // bytes of a name
+
+std::string names(const std::vector<uint32_t>& ids, const TensorTable& tensors) {
+  std::string text;
+  for (size_t i = 0; i < ids.size() && i < kShownTensors; ++i) {
+    const std::string& name = tensors[ids[i]].name;
+    text += i == 0 ? "'" : ", '";
+    text += name.size() <= kShownName ? name : name.substr(0, kShownName) + "...";
+    text += "'";
+  }
+  if (ids.size() > kShownTensors) text += " and others";
+  return text + " (" + std::to_string(ids.size()) + " of " + std::to_string(tensors.size()) +
+         (tensors.size() == 1 ? " tensor)" : " tensors)");
+}
+
+const char* advice(noria_status code) {
+  switch (code) {
+    case NORIA_E_MISSING:
+      return "call noria_grad_ready() for every tensor in every step, with zeros where a parameter "
+             "took no part";
+    case NORIA_E_DUP_READY:
+      return "call noria_grad_ready() once a tensor and step, after its gradient was accumulated";
+    default: return "call noria_reducer_reset() on every rank, then begin the next step";
+  }
+}
+
+}  // namespace
+
+int64_t verdict_of(const Complaints& complaints) {
+  if (complaints.was_reset) return -NORIA_E_ABORTED;
+  if (!complaints.missing.empty()) return -NORIA_E_MISSING;
+  if (!complaints.twice.empty()) return -NORIA_E_DUP_READY;
+  return 0;
+}
+static_assert(-NORIA_E_ABORTED > -NORIA_E_MISSING && -NORIA_E_MISSING > -NORIA_E_DUP_READY);
+
+noria_status code_of(int64_t verdict) { return static_cast<noria_status>(-verdict); }
+
+std::string describe(const Complaints& complaints, const TensorTable& tensors) {
+  std::string text;
+  const auto add = [&text](const std::string& complaint) {
+    text += (text.empty() ? "" : " and ") + complaint;
+  };
+  if (complaints.was_reset) add("was reset in the midst of the step");
+  if (!complaints.missing.empty()) add("did not give " + names(complaints.missing, tensors));
+  if (!complaints.twice.empty()) add("gave twice " + names(complaints.twice, tensors));
+  return text;
+}
+
+Failure compose_failure(int64_t verdict, uint64_t step,
+                        const std::vector<std::string>& descriptions) {
+  std::string text = "step " + std::to_string(step) + " failed: ";
+  size_t shown = 0, complaining = 0;
+  for (size_t rank = 0; rank < descriptions.size(); ++rank) {
+    if (descriptions[rank].empty() || ++complaining > kShownRanks) continue;
+    text += (shown++ == 0 ? "rank " : "; rank ") + std::to_string(rank) + " " + descriptions[rank];
+  }
+  if (complaining > shown) text += "; and " + std::to_string(complaining - shown) + " more ranks";
+  const noria_status code = code_of(verdict);
+  return Failure{code, text + "; " + advice(code)};
+}
+
+}  // namespace noria::bucketing

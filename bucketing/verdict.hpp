@@ -1,0 +1,39 @@
+// Verdict: how a step ended, as each rank must learn it in that very step.
+//
+// Every rank gives one int64, 0 for no complaint, and the step's last part reduces them with MAX:
+// the gravest complaint wins on all ranks alike. Only if it is not 0 do the ranks exchange the
+// texts, of which each composes the same failure.
+//
+// Pure. Threads: any thread.
+#pragma once
+
+#include <noria/bucketing.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bucketing/failure.hpp"
+#include "bucketing/tensor_table.hpp"
+
+namespace noria::bucketing {
+
+// What one rank found wrong with its own step.
+struct Complaints {
+  std::vector<uint32_t> missing;  // ids
+  std::vector<uint32_t> twice;
+  bool was_reset = false;  // left half-way; then nothing is missing
+};
+
+// 0, or the code that the complaints stand for: ABORTED before MISSING before DUP_READY.
+int64_t verdict_of(const Complaints& complaints);
+noria_status code_of(int64_t verdict);
+
+// "did not give 'a', 'b' (2 of 161 tensors)"; empty without complaints. At most about 1 KiB.
+std::string describe(const Complaints& complaints, const TensorTable& tensors);
+
+// The failure that all ranks return; `descriptions` in rank order.
+Failure compose_failure(int64_t verdict, uint64_t step,
+                        const std::vector<std::string>& descriptions);
+
+}  // namespace noria::bucketing

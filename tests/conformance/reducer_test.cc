@@ -1,0 +1,488 @@
+#include "bucketing/reducer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/support/gradients.hpp"
+#include "tests/support/thread_ranks.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+using test::Bytes;
+using test::ThreadRanks;
+
+const std::vector<noria_dtype> kFloats{NORIA_FLOAT32, NORIA_FLOAT64, NORIA_FLOAT16, NORIA_BFLOAT16};
+const std::vector<noria_dtype> kAll{NORIA_FLOAT32,  NORIA_FLOAT64, NORIA_FLOAT16,
+                                    NORIA_BFLOAT16, NORIA_INT32,   NORIA_INT64};
+
+template <class T>
+void expect_ok(const Outcome<T>& outcome) {
+  EXPECT_TRUE(outcome.is_ok()) << outcome.failure().text;
+}
+template <class T>
+void expect_failure(const Outcome<T>& outcome, noria_status code, const std::string& part) {
+  ASSERT_FALSE(outcome.is_ok());
+  EXPECT_EQ(outcome.failure().code, code) << outcome.failure().text;
+  EXPECT_NE(outcome.failure().text.find(part), std::string::npos) << outcome.failure().text;
+}
+
+// A rank's reducer and its gradients.
+class RankReducer {
+ public:
+  RankReducer(const ReducerHost& host, const ReducerConfig& config, const std::vector<Tensor>& of)
+      : model(of), reducer(host, config), rank(host.rank), is_arena_(config.arena) {
+    for (const Tensor& tensor : model)
+      expect_ok(reducer.add(tensor.name, tensor.dtype, tensor.numel));
+  }
+
+  Outcome<Ok> give(uint32_t id, uint64_t step) {
+    const Bytes value = test::gradient(rank, step, model[id]);
+    if (is_arena_) {
+      const auto view = reducer.view(id).value();
+      std::memcpy(view.data(), value.data(), value.size());
+      return reducer.grad_ready(id, id % 2 == 0 ? nullptr : view.data());
+    }
+    memory_.resize(model.size());
+    memory_[id] = value;
+    return reducer.grad_ready(id, memory_[id].data());
+  }
+
+  // Gives `order` from several threads, each its share of it.
+  void give_all(const std::vector<uint32_t>& order, uint64_t step, unsigned threads) {
+    memory_.resize(model.size());
+    std::vector<std::thread> givers;
+    for (unsigned t = 0; t < threads; ++t)
+      givers.emplace_back([&, t] {
+        for (size_t i = t; i < order.size(); i += threads) expect_ok(give(order[i], step));
+      });
+    for (std::thread& giver : givers) giver.join();
+  }
+
+  const void* result(uint32_t id) const {
+    return is_arena_ ? static_cast<const void*>(reducer.view(id).value().data())
+                     : memory_[id].data();
+  }
+  Bytes all_results() const {
+    Bytes all;
+    for (uint32_t id = 0; id < model.size(); ++id) {
+      const auto* bytes = static_cast<const char*>(result(id));
+      all.insert(all.end(), bytes, bytes + model[id].numel * dtype_bytes(model[id].dtype));
+    }
+    return all;
+  }
+  void expect_results(uint64_t step, int32_t ranks, noria_op op) const {
+    for (uint32_t id = 0; id < model.size(); ++id)
+      test::expect_reduced(result(id), model[id], step, ranks, op);
+  }
+
+  const std::vector<Tensor> model;
+  Reducer reducer;
+  const int32_t rank;
+
+ private:
+  const bool is_arena_;
+  std::vector<Bytes> memory_;
+};
+
+// Small caps, so that a small model has several buckets.
+ReducerConfig small_buckets(bool arena, noria_op op = NORIA_AVG) {
+  return {.arena = arena, .caps = {.first_bucket_bytes = 4_KiB, .bucket_bytes = 512_KiB}, .op = op};
+}
+
+// ---- results ------------------------------------------------------------------------------------
+
+struct Case {
+  int32_t ranks;
+  bool arena;
+  noria_op op;
+};
+class Steps : public testing::TestWithParam<Case> {};
+
+TEST_P(Steps, Give_the_same_bytes_on_all_ranks_whatever_the_order_of_arrival) {
+  const auto [size, arena, op] = GetParam();
+  ThreadRanks ranks(size);
+  constexpr uint64_t kSteps = 4;
+  std::vector<std::vector<Bytes>> results(kSteps, std::vector<Bytes>(static_cast<size_t>(size)));
+  ranks.run([&, arena = arena, op = op, size = size](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(arena, op),
+                     test::awkward_model(op == NORIA_AVG ? kFloats : kAll));
+    expect_ok(mine.reducer.seal());
+    for (uint64_t step = 0; step < kSteps; ++step) {
+      expect_ok(mine.reducer.step_begin());
+      const uint64_t seed = step * 100 + static_cast<uint64_t>(rank);
+      // The data of steps 2 and 3 are those of 0 and 1, in another order.
+      mine.give_all(test::random_order(mine.model.size(), seed), step % 2,
+                    1 + static_cast<unsigned>(rank + static_cast<int32_t>(step)) % 4);
+      const auto ended = mine.reducer.step_end();
+      expect_ok(ended);
+      if (!ended.is_ok()) return;
+      EXPECT_EQ(ended->step, step);
+      mine.expect_results(step % 2, size, op);
+      results[step][static_cast<size_t>(rank)] = mine.all_results();
+    }
+  });
+  for (uint64_t step = 0; step < kSteps; ++step)
+    for (const Bytes& bytes : results[step]) EXPECT_TRUE(bytes == results[step % 2][0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Steps,
+                         testing::Values(Case{1, false, NORIA_AVG}, Case{1, true, NORIA_SUM},
+                                         Case{2, false, NORIA_SUM}, Case{2, true, NORIA_AVG},
+                                         Case{3, true, NORIA_AVG}, Case{4, false, NORIA_AVG},
+                                         Case{4, true, NORIA_SUM}));
+
+TEST(Reducer, Nothing_registered_makes_steps_of_nothing) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    Reducer reducer(ranks.host(rank), {});
+    expect_ok(reducer.seal());
+    for (int step = 0; step < 2; ++step) {
+      expect_ok(reducer.step_begin());
+      expect_ok(reducer.step_end());
+    }
+    EXPECT_EQ(reducer.buckets(), 0u);
+  });
+}
+
+TEST(Reducer, Views_are_apart_aligned_and_where_the_plan_says) {
+  ThreadRanks ranks(1);
+  RankReducer one(ranks.host(0), small_buckets(true, NORIA_SUM), test::awkward_model(kAll));
+  expect_ok(one.reducer.seal());
+  std::vector<std::pair<uintptr_t, uintptr_t>> places;
+  for (uint32_t id = 0; id < one.model.size(); ++id) {
+    const auto view = one.reducer.view(id).value();
+    const uint32_t element = dtype_bytes(one.model[id].dtype);
+    const auto address = reinterpret_cast<uintptr_t>(view.data());
+    EXPECT_EQ(view.size(), one.model[id].numel * element);
+    EXPECT_EQ(address % element, 0u);
+    if (!view.empty()) places.push_back({address, address + view.size()});
+  }
+  std::sort(places.begin(), places.end());
+  for (size_t i = 1; i < places.size(); ++i) EXPECT_LE(places[i - 1].second, places[i].first);
+}
+
+TEST(Reducer, Two_reducers_take_turns_on_one_communicator) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    const std::vector<Tensor> model{{"a", NORIA_FLOAT32, 100}};
+    RankReducer first(ranks.host(rank), small_buckets(true), model);
+    RankReducer second(ranks.host(rank), small_buckets(false), model);
+    expect_ok(first.reducer.seal());
+    expect_ok(second.reducer.seal());
+    for (uint64_t step = 0; step < 3; ++step)
+      for (RankReducer* turn : {&first, &second}) {
+        expect_ok(turn->reducer.step_begin());
+        expect_failure((turn == &first ? second : first).reducer.step_begin(), NORIA_E_STATE,
+                       "another reducer has a step open");
+        expect_ok(turn->give(0, step));
+        expect_ok(turn->reducer.step_end());
+        turn->expect_results(step, 2, NORIA_AVG);
+      }
+  });
+}
+
+TEST(Reducer, A_gradient_wakes_the_engine_only_when_it_completes_a_piece) {
+  ThreadRanks ranks(1);
+  RankReducer mine(ranks.host(0), small_buckets(true),
+                   {{"a", NORIA_FLOAT32, 10}, {"b", NORIA_FLOAT32, 10}, {"c", NORIA_FLOAT32, 10}});
+  expect_ok(mine.reducer.seal());
+  expect_ok(mine.reducer.step_begin());
+  expect_ok(mine.give(0, 0));
+  expect_ok(mine.give(2, 0));
+  EXPECT_EQ(ranks.wakes(0), 0u);
+  expect_ok(mine.give(1, 0));
+  EXPECT_EQ(ranks.wakes(0), 1u);
+  expect_ok(mine.reducer.step_end());
+}
+
+TEST(Reducer, Times_are_in_order_and_say_what_was_hidden) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(true), test::awkward_model(kFloats));
+    expect_ok(mine.reducer.seal());
+    EXPECT_EQ(mine.reducer.last_buckets()->size(), mine.reducer.buckets());
+    const int64_t before = now_ns();
+    expect_ok(mine.reducer.step_begin());
+    mine.give_all(test::random_order(mine.model.size(), 3), 0, 1);
+    const auto report = mine.reducer.step_end();
+    const int64_t after = now_ns();
+    ASSERT_TRUE(report.is_ok());
+
+    uint64_t bytes = 0, tensors = 0;
+    int64_t wire = 0;
+    const auto buckets = mine.reducer.last_buckets().value();
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      EXPECT_EQ(buckets[b].bucket, b);
+      EXPECT_LE(before, buckets[b].ready_ns);
+      EXPECT_LE(buckets[b].ready_ns, after);
+      EXPECT_LE(buckets[b].ready_ns, buckets[b].end_ns);
+      EXPECT_LE(buckets[b].start_ns, buckets[b].end_ns);
+      bytes += buckets[b].bytes;
+      tensors += buckets[b].tensors;
+      wire += buckets[b].wire_ns;
+    }
+    EXPECT_EQ(bytes, mine.reducer.bytes());
+    EXPECT_EQ(tensors, mine.model.size());
+    EXPECT_EQ(report->communication_ns, wire);
+    EXPECT_LE(report->step_ns, after - before);
+    EXPECT_LE(0, report->exposed_ns);
+    EXPECT_LE(report->exposed_ns, report->step_ns);
+  });
+}
+
+// ---- steps that go wrong ------------------------------------------------------------------------
+
+// Every rank runs a bad step, then, after a reset, a good one.
+void expect_step_fails_everywhere(int32_t size, noria_status code, const std::string& part,
+                                  const std::function<void(RankReducer&)>& bad_step) {
+  ThreadRanks ranks(size);
+  std::vector<std::string> texts(static_cast<size_t>(size));
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(rank % 2 == 0), test::awkward_model(kFloats));
+    expect_ok(mine.reducer.seal());
+    expect_ok(mine.reducer.step_begin());
+    bad_step(mine);
+    const auto ended = mine.reducer.step_end();
+    expect_failure(ended, code, part);
+    texts[static_cast<size_t>(rank)] = ended.is_ok() ? "" : ended.failure().text;
+
+    expect_failure(mine.reducer.step_begin(), NORIA_E_STATE, "step 0 failed");
+    expect_failure(mine.reducer.step_end(), NORIA_E_STATE, "no step open");
+    expect_ok(mine.reducer.reset());
+    expect_ok(mine.reducer.step_begin());
+    mine.give_all(test::random_order(mine.model.size(), 5), 1, 2);
+    expect_ok(mine.reducer.step_end());
+    mine.expect_results(1, size, NORIA_AVG);
+  });
+  for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
+}
+
+TEST(Reducer, A_missing_tensor_fails_the_step_on_all_ranks_by_name) {
+  expect_step_fails_everywhere(3, NORIA_E_MISSING,
+                               "rank 1 did not give 't7', 't9' (2 of 52 tensors)",
+                               [](RankReducer& mine) {
+                                 for (const uint32_t id : test::random_order(mine.model.size(), 1))
+                                   if (mine.rank != 1 || (id != 7 && id != 9))
+                                     expect_ok(mine.give(id, 0));
+                               });
+}
+
+TEST(Reducer, A_missing_empty_tensor_is_missed_too) {
+  expect_step_fails_everywhere(2, NORIA_E_MISSING, "rank 0 did not give 't1' (1 of 52 tensors)",
+                               [](RankReducer& mine) {
+                                 for (uint32_t id = 0; id < mine.model.size(); ++id)
+                                   if (mine.rank != 0 || id != 1) expect_ok(mine.give(id, 0));
+                               });
+}
+
+TEST(Reducer, A_rank_that_gives_nothing_holds_up_nobody) {
+  expect_step_fails_everywhere(2, NORIA_E_MISSING, "and others (52 of 52 tensors)",
+                               [](RankReducer& mine) {
+                                 if (mine.rank == 1)
+                                   for (uint32_t id = 0; id < mine.model.size(); ++id)
+                                     expect_ok(mine.give(id, 0));
+                               });
+}
+
+TEST(Reducer, A_tensor_given_twice_fails_there_and_then_on_all_ranks) {
+  expect_step_fails_everywhere(2, NORIA_E_DUP_READY, "rank 1 gave twice 't20' (1 of 52 tensors)",
+                               [](RankReducer& mine) {
+                                 for (uint32_t id = 0; id < mine.model.size(); ++id) {
+                                   expect_ok(mine.give(id, 0));
+                                   if (mine.rank == 1 && id == 20)
+                                     expect_failure(mine.give(id, 0), NORIA_E_DUP_READY, "'t20'");
+                                 }
+                               });
+}
+
+TEST(Reducer, Complaints_of_several_ranks_are_all_told) {
+  expect_step_fails_everywhere(
+      3, NORIA_E_MISSING,
+      "step 0 failed: rank 0 did not give 't3' (1 of 52 tensors); rank 2 gave twice 't4' (1 of 52 "
+      "tensors); call",
+      [](RankReducer& mine) {
+        for (uint32_t id = 0; id < mine.model.size(); ++id) {
+          if (mine.rank == 0 && id == 3) continue;
+          expect_ok(mine.give(id, 0));
+          if (mine.rank == 2 && id == 4)
+            expect_failure(mine.give(id, 0), NORIA_E_DUP_READY, "'t4'");
+        }
+      });
+}
+
+TEST(Reducer, One_rank_alone_has_the_same_rules) {
+  expect_step_fails_everywhere(1, NORIA_E_MISSING, "rank 0 did not give 't0'",
+                               [](RankReducer& mine) {
+                                 for (uint32_t id = 1; id < mine.model.size(); ++id)
+                                   expect_ok(mine.give(id, 0));
+                               });
+}
+
+TEST(Reducer, A_reset_in_the_midst_aborts_the_step_of_the_others) {
+  ThreadRanks ranks(3);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(true), test::awkward_model(kFloats));
+    expect_ok(mine.reducer.seal());
+    expect_ok(mine.reducer.step_begin());
+    expect_ok(mine.give(5, 0));
+    if (rank == 1) {
+      expect_ok(mine.reducer.reset());
+    } else {
+      for (uint32_t id = 0; id < mine.model.size(); ++id)
+        if (id != 5) expect_ok(mine.give(id, 0));
+      expect_failure(mine.reducer.step_end(), NORIA_E_ABORTED,
+                     "rank 1 was reset in the midst of the step");
+      expect_ok(mine.reducer.reset());
+    }
+    // Expect: all are between steps again.
+    expect_ok(mine.reducer.step_begin());
+    mine.give_all(test::random_order(mine.model.size(), 9), 2, 1);
+    const auto ended = mine.reducer.step_end();
+    expect_ok(ended);
+    EXPECT_EQ(ended->step, 1u);
+    mine.expect_results(2, 3, NORIA_AVG);
+  });
+}
+
+TEST(Reducer, A_failed_communicator_fails_the_step_and_stays_failed) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(false), test::awkward_model(kFloats));
+    expect_ok(mine.reducer.seal());
+    expect_ok(mine.reducer.step_begin());
+    expect_ok(mine.give(0, 0));
+    expect_ok(ranks.host(rank).control->all_gather("all have begun", "", kNever));
+    if (rank == 1) ranks.host(1).engine->fail({NORIA_E_PEER, "rank 7 died"});
+    expect_failure(mine.reducer.step_end(), NORIA_E_PEER, "rank 7 died");
+    expect_failure(mine.reducer.reset(), NORIA_E_PEER, "rank 7 died");
+    expect_failure(mine.reducer.step_begin(), NORIA_E_PEER, "rank 7 died");
+  });
+}
+
+TEST(Reducer, A_communicator_that_failed_between_steps_opens_none) {
+  ThreadRanks ranks(1);
+  RankReducer mine(ranks.host(0), small_buckets(true), test::awkward_model(kFloats));
+  expect_ok(mine.reducer.seal());
+  ranks.host(0).engine->fail({NORIA_E_ABORTED, "enough"});
+  expect_failure(mine.reducer.step_begin(), NORIA_E_ABORTED, "enough");
+  expect_failure(mine.reducer.reset(), NORIA_E_ABORTED, "enough");
+}
+
+TEST(Reducer, Destroyed_in_the_midst_of_a_step_it_fails_the_others_at_once) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(true), test::awkward_model(kFloats));
+    expect_ok(mine.reducer.seal());
+    expect_ok(mine.reducer.step_begin());
+    expect_ok(ranks.host(rank).control->all_gather("all have begun", "", kNever));
+    if (rank == 1) return;
+    expect_failure(mine.reducer.step_end(), NORIA_E_ABORTED,
+                   "rank 1 destroyed its reducer in the midst of step 0");
+  });
+}
+
+TEST(Reducer, Destroyed_in_the_midst_of_a_step_alone_it_harms_nobody) {
+  ThreadRanks ranks(1);
+  {
+    RankReducer gone(ranks.host(0), small_buckets(true), test::awkward_model(kFloats));
+    expect_ok(gone.reducer.seal());
+    expect_ok(gone.reducer.step_begin());
+  }
+  RankReducer next(ranks.host(0), small_buckets(true), test::awkward_model(kFloats));
+  expect_ok(next.reducer.seal());
+  expect_ok(next.reducer.step_begin());
+}
+
+// ---- calls at the wrong time, with the wrong arguments ------------------------------------------
+
+TEST(Reducer, Calls_out_of_order_are_refused_with_what_to_do) {
+  ThreadRanks ranks(1);
+  Reducer reducer(ranks.host(0), small_buckets(true));
+  EXPECT_EQ(reducer.add("a", NORIA_FLOAT32, 4).value(), 0u);
+
+  // Before seal().
+  expect_failure(reducer.step_begin(), NORIA_E_STATE, "comes after noria_reducer_seal()");
+  expect_failure(reducer.grad_ready(0, nullptr), NORIA_E_STATE, "no step open");
+  expect_failure(reducer.step_end(), NORIA_E_STATE, "no step open");
+  expect_failure(reducer.reset(), NORIA_E_STATE, "comes after noria_reducer_seal()");
+  expect_failure(reducer.view(0), NORIA_E_STATE, "after noria_reducer_seal()");
+  expect_failure(reducer.last_buckets(), NORIA_E_STATE, "after noria_reducer_seal()");
+
+  // Between steps.
+  expect_ok(reducer.seal());
+  expect_failure(reducer.seal(), NORIA_E_STATE, "called before");
+  expect_failure(reducer.add("b", NORIA_FLOAT32, 4), NORIA_E_STATE, "'b'");
+  expect_failure(reducer.grad_ready(0, nullptr), NORIA_E_STATE, "no step open");
+  expect_failure(reducer.step_end(), NORIA_E_STATE, "no step open");
+  expect_ok(reducer.reset());
+
+  // In a step.
+  expect_ok(reducer.step_begin());
+  expect_failure(reducer.step_begin(), NORIA_E_STATE, "step 0 is open");
+  expect_ok(reducer.grad_ready(0, nullptr));
+  expect_ok(reducer.step_end());
+
+  // A step ends once.
+  expect_failure(reducer.step_end(), NORIA_E_STATE, "no step open");
+}
+
+TEST(Reducer, Wrong_ids_and_pointers_are_refused_and_do_not_count_as_given) {
+  ThreadRanks ranks(1);
+  RankReducer arena(ranks.host(0), small_buckets(true), {{"a", NORIA_FLOAT32, 4}});
+  expect_ok(arena.reducer.seal());
+  expect_ok(arena.reducer.step_begin());
+  float elsewhere[4];
+  expect_failure(arena.reducer.grad_ready(0, elsewhere), NORIA_E_ARG, "noria_reducer_view()");
+  expect_failure(arena.reducer.grad_ready(1, nullptr), NORIA_E_ARG, "no tensor has id 1");
+  expect_failure(arena.reducer.view(1), NORIA_E_ARG, "no tensor has id 1");
+  expect_ok(arena.give(0, 0));
+  expect_ok(arena.reducer.step_end());
+
+  RankReducer copies(ranks.host(0), small_buckets(false),
+                     {{"a", NORIA_FLOAT32, 4}, {"none", NORIA_FLOAT32, 0}});
+  expect_ok(copies.reducer.seal());
+  expect_failure(copies.reducer.view(0), NORIA_E_STATE, "set arena to 1");
+  expect_ok(copies.reducer.step_begin());
+  expect_failure(copies.reducer.grad_ready(0, nullptr), NORIA_E_ARG, "NULL");
+  expect_ok(copies.reducer.grad_ready(1, nullptr));  // empty: there is no gradient to point to
+  expect_ok(copies.give(0, 0));
+  expect_ok(copies.reducer.step_end());
+}
+
+TEST(Reducer, Averages_of_integers_are_refused_at_seal_on_all_ranks) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(true),
+                     {{"a", NORIA_FLOAT32, 4}, {"count", NORIA_INT64, 1}});
+    expect_failure(mine.reducer.seal(), NORIA_E_ARG, "tensor 'count', int64, 1 element");
+  });
+}
+
+TEST(Reducer, Ranks_that_differ_are_told_alike_at_seal) {
+  ThreadRanks ranks(3);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(rank == 1),
+                     {{"a", NORIA_FLOAT32, 4}, {"b", NORIA_FLOAT32, rank == 2 ? 9u : 8u}});
+    expect_failure(mine.reducer.seal(), NORIA_E_MISMATCH,
+                   "tensor 1: 'b', float32, 8 elements on ranks 0, 1; 'b', float32, 9 elements on "
+                   "rank 2");
+    expect_failure(mine.reducer.step_begin(), NORIA_E_STATE, "comes after noria_reducer_seal()");
+  });
+}
+
+TEST(Reducer, An_arena_beside_copies_is_no_difference) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(rank == 0), test::awkward_model(kFloats));
+    expect_ok(mine.reducer.seal());
+    expect_ok(mine.reducer.step_begin());
+    mine.give_all(test::random_order(mine.model.size(), 1), 0, 2);
+    expect_ok(mine.reducer.step_end());
+    mine.expect_results(0, 2, NORIA_AVG);
+  });
+}
+
+}  // namespace
+}  // namespace noria::bucketing

@@ -1,0 +1,159 @@
+#include "bucketing/readiness.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "bucketing/kernels.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+// Buckets of the plan and, as in a step, one part of one int64 behind them.
+struct Cut {
+  std::vector<PlanTensor> tensors;
+  Plan plan;
+  std::vector<Segment> segments;
+
+  Cut(std::vector<PlanTensor> of, const PlanCaps& caps, uint32_t ranks)
+      : tensors(std::move(of)), plan(plan_buckets(tensors, caps)) {
+    std::vector<PartShape> shapes;
+    for (const Bucket& bucket : plan.buckets)
+      shapes.push_back({bucket.numel, dtype_bytes(bucket.dtype)});
+    shapes.push_back({1, 8});
+    segments = cut_segments(shapes, ranks);
+  }
+  Readiness readiness() const { return Readiness(plan, tensors, segments); }
+};
+
+uint32_t pending(Readiness& readiness, size_t segment) {
+  return readiness.pending()[segment].load(std::memory_order_acquire);
+}
+
+void give_all_of(Readiness& readiness, uint32_t id) {
+  ASSERT_TRUE(readiness.give(id));
+  const Readiness::Home& home = readiness.home(id);
+  for (uint32_t s = home.first_segment; s < home.first_segment + home.segments; ++s)
+    readiness.take_segment(s);
+}
+
+TEST(Readiness, Counters_are_the_overlaps_of_tensors_and_segments) {
+  std::mt19937_64 random(7);
+  for (unsigned round = 0; round < 200; ++round) {
+    std::vector<PlanTensor> tensors(1 + random() % 30);
+    for (PlanTensor& tensor : tensors)
+      tensor = {random() % 5 == 0 ? 0 : random() % 200'000,
+                random() % 3 == 0 ? NORIA_FLOAT64 : NORIA_BFLOAT16};
+    const Cut cut(tensors, {.first_bucket_bytes = 100'000, .bucket_bytes = 2_MiB}, 1 + round % 4);
+    Readiness readiness = cut.readiness();
+
+    for (size_t s = 0; s < cut.segments.size(); ++s) {
+      const Segment& segment = cut.segments[s];
+      if (segment.part == cut.plan.buckets.size()) {
+        EXPECT_EQ(pending(readiness, s), 1u);
+        continue;
+      }
+      const Bucket& bucket = cut.plan.buckets[segment.part];
+      uint32_t overlapping = 0;
+      for (const uint32_t id : bucket.tensors) {
+        const uint64_t first = cut.plan.placements[id].first;
+        const bool overlaps = tensors[id].numel != 0 && first < segment.first + segment.count &&
+                              segment.first < first + tensors[id].numel;
+        const Readiness::Home& home = readiness.home(id);
+        EXPECT_EQ(s >= home.first_segment && s < home.first_segment + home.segments, overlaps);
+        overlapping += overlaps ? 1 : 0;
+      }
+      EXPECT_EQ(pending(readiness, s), overlapping);
+      EXPECT_GT(overlapping, 0u);
+      EXPECT_EQ(readiness.bucket_of(static_cast<uint32_t>(s)), segment.part);
+      EXPECT_EQ(readiness.segment_end(static_cast<uint32_t>(s)),
+                bucket.arena_offset + (segment.first + segment.count) * dtype_bytes(bucket.dtype));
+    }
+  }
+}
+
+TEST(Readiness, A_segment_is_ready_with_its_last_tensor_in_any_order) {
+  const Cut cut(std::vector<PlanTensor>(50, PlanTensor{30'000, NORIA_FLOAT32}), {}, 2);
+  Readiness readiness = cut.readiness();
+  std::vector<uint32_t> order(50);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937_64(1));
+  std::vector<unsigned> ready(cut.segments.size(), 0);
+  for (const uint32_t id : order) {
+    ASSERT_TRUE(readiness.give(id));
+    const Readiness::Home& home = readiness.home(id);
+    for (uint32_t s = home.first_segment; s < home.first_segment + home.segments; ++s)
+      if (readiness.take_segment(s)) ++ready[s];
+  }
+
+  // Expect: each told ready once, but for the verdict's, which no tensor completes.
+  const size_t verdict = ready.size() - 1;
+  for (size_t s = 0; s < verdict; ++s) {
+    EXPECT_EQ(ready[s], 1u);
+    EXPECT_EQ(pending(readiness, s), 0u);
+  }
+  EXPECT_EQ(pending(readiness, verdict), 1u);
+  EXPECT_TRUE(readiness.take_segment(static_cast<uint32_t>(verdict)));
+}
+
+TEST(Readiness, Missing_and_twice_are_told_and_forgotten_at_the_restart) {
+  const Cut cut(std::vector<PlanTensor>{{5, NORIA_FLOAT32}, {0, NORIA_FLOAT32}, {1, NORIA_INT32}},
+                {}, 2);
+  Readiness readiness = cut.readiness();
+  give_all_of(readiness, 0);
+  EXPECT_FALSE(readiness.give(0));
+  EXPECT_FALSE(readiness.give(0));
+  EXPECT_EQ(readiness.those(Readiness::Given::twice), std::vector<uint32_t>{0});
+  // The empty tensor is missed too.
+  EXPECT_EQ(readiness.those(Readiness::Given::no), (std::vector<uint32_t>{1, 2}));
+
+  readiness.restart();
+  EXPECT_EQ(readiness.those(Readiness::Given::no), (std::vector<uint32_t>{0, 1, 2}));
+  for (uint32_t id = 0; id < 3; ++id) give_all_of(readiness, id);
+  EXPECT_TRUE(readiness.those(Readiness::Given::no).empty());
+  EXPECT_TRUE(readiness.those(Readiness::Given::twice).empty());
+}
+
+TEST(Readiness, No_tensors_leave_only_the_verdict) {
+  const Cut cut({}, {}, 4);
+  Readiness readiness = cut.readiness();
+  ASSERT_EQ(cut.segments.size(), 1u);
+  EXPECT_EQ(pending(readiness, 0), 1u);
+}
+
+TEST(Readiness, Bytes_of_all_threads_are_seen_by_who_sees_the_segment_ready) {
+  constexpr unsigned kThreads = 8;
+  constexpr uint32_t kTensors = 400;
+  const Cut cut(std::vector<PlanTensor>(kTensors, PlanTensor{1'000, NORIA_INT32}), {}, 2);
+  Readiness readiness = cut.readiness();
+  std::vector<int32_t> arena(cut.plan.arena_bytes / sizeof(int32_t));
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (uint32_t id = t; id < kTensors; id += kThreads) {
+        std::fill_n(arena.begin() + static_cast<long>(readiness.home(id).offset / 4), 1'000,
+                    static_cast<int32_t>(id));
+        give_all_of(readiness, id);
+      }
+    });
+
+  // The reader follows the segments in order, as the ring does, while the threads give.
+  for (size_t s = 0; s + 1 < cut.segments.size(); ++s) {
+    for (unsigned spins = 0; pending(readiness, s) != 0; ++spins) {
+      ASSERT_LT(spins, 100'000'000u);
+      std::this_thread::yield();
+    }
+    const Segment& segment = cut.segments[s];
+    const uint64_t base = cut.plan.buckets[segment.part].arena_offset / 4 + segment.first;
+    for (uint64_t i = base; i < base + segment.count; i += 97) ASSERT_GE(arena[i], 0);
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (uint32_t id = 0; id < kTensors; ++id)
+    EXPECT_EQ(arena[readiness.home(id).offset / 4], static_cast<int32_t>(id));
+}
+
+}  // namespace
+}  // namespace noria::bucketing

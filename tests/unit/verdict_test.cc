@@ -1,0 +1,72 @@
+#include "bucketing/verdict.hpp"
+
+#include <gtest/gtest.h>
+
+namespace noria::bucketing {
+namespace {
+
+TensorTable tensors(uint32_t count) {
+  TensorTable table;
+  for (uint32_t i = 0; i < count; ++i)
+    EXPECT_TRUE(table.add("t" + std::to_string(i), NORIA_FLOAT32, i).is_ok());
+  return table;
+}
+
+TEST(Verdict, No_complaint_is_zero_and_silent) {
+  EXPECT_EQ(verdict_of({}), 0);
+  EXPECT_EQ(describe({}, tensors(3)), "");
+}
+
+TEST(Verdict, The_gravest_complaint_is_the_largest) {
+  const int64_t twice = verdict_of({.twice = {1}});
+  const int64_t missing = verdict_of({.missing = {1}, .twice = {2}});
+  const int64_t reset = verdict_of({.twice = {1}, .was_reset = true});
+  EXPECT_LT(0, twice);
+  EXPECT_LT(twice, missing);
+  EXPECT_LT(missing, reset);
+  EXPECT_EQ(code_of(twice), NORIA_E_DUP_READY);
+  EXPECT_EQ(code_of(missing), NORIA_E_MISSING);
+  EXPECT_EQ(code_of(reset), NORIA_E_ABORTED);
+}
+
+TEST(Verdict, A_failure_names_step_ranks_tensors_and_advice) {
+  const TensorTable table = tensors(161);
+  const std::vector<std::string> descriptions{describe({}, table),
+                                              describe({.missing = {3, 160}, .twice = {7}}, table),
+                                              describe({.twice = {0}}, table)};
+  const Failure failure = compose_failure(verdict_of({.missing = {3}}), 12, descriptions);
+  EXPECT_EQ(failure.code, NORIA_E_MISSING);
+  EXPECT_TRUE(failure.text.starts_with(
+      "step 12 failed: rank 1 did not give 't3', 't160' (2 of 161 tensors) and gave twice 't7' (1 "
+      "of "
+      "161 tensors); rank 2 gave twice 't0' (1 of 161 tensors); call noria_grad_ready() for every"))
+      << failure.text;
+}
+
+TEST(Verdict, Texts_stay_short_whatever_is_missing) {
+  TensorTable table;
+  Complaints complaints;
+  for (uint32_t i = 0; i < 100; ++i) {
+    ASSERT_TRUE(table.add(std::to_string(i) + std::string(4000, 'n'), NORIA_FLOAT32, 1).is_ok());
+    complaints.missing.push_back(i);
+  }
+  const std::string text = describe(complaints, table);
+  EXPECT_LE(text.size(), 1024u);
+  EXPECT_NE(text.find("and others (100 of 100 tensors)"), std::string::npos);
+
+  const Failure failure =
+      compose_failure(verdict_of(complaints), 0, std::vector<std::string>(1000, text));
+  EXPECT_LE(failure.text.size(), 10'000u);
+  EXPECT_NE(failure.text.find("and 992 more ranks"), std::string::npos);
+}
+
+TEST(Verdict, A_rank_that_was_reset_says_so) {
+  const TensorTable table = tensors(1);
+  const Failure failure = compose_failure(verdict_of({.was_reset = true}), 0,
+                                          {"", describe({.was_reset = true}, table)});
+  EXPECT_EQ(failure.code, NORIA_E_ABORTED);
+  EXPECT_NE(failure.text.find("rank 1 was reset in the midst of the step"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace noria::bucketing
