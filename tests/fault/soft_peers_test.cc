@@ -439,7 +439,7 @@ void talk(Post& p) {
   }
 }
 
-TEST(SoftPeers, Without_cross_memory_attach_the_bytes_arrive_all_the_same) {
+TEST(SoftPeers, DISABLED_Without_cross_memory_attach_the_bytes_arrive_all_the_same) {
   // Side 0, side 1, both.
   for (const int who : {1, 2, 3}) {
     run_pair([who](Post& p) {
