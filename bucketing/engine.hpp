@@ -1,12 +1,15 @@
 // Engine: the queue of collectives of a communicator and whoever drives them.
 //
-// Collectives run in order of submission. A communication thread drives them; it spins for at most
-// kSpin, then sleeps in Domain::arm_and_wait(), so that an idle engine costs nothing. A thread that
-// waits for a result helps: it takes the driver's seat when the communication thread is not in it,
-// which saves two thread switches a call. The seat is one mutex, never held while asleep.
+// Collectives run in order of submission. Whoever has the seat drives: the communication thread, or
+// a thread that waits for a result, which saves two thread switches a call. A driver that finds
+// nothing to move spins for at most kSpin, then sleeps in Domain::arm_and_wait() with the seat;
+// with nothing queued the seat is empty and the communication thread sleeps on a descriptor of its
+// own, so that an idle engine costs nothing and a blocking call wakes nobody.
 //
-// Every collective has a bound: time_out without progress (the ring moved nothing) fails it and, as
-// the ring is then out of step, the communicator. A stopped peer is slow, not dead.
+// Every collective has a bound: timeout without progress (nothing moved, and all segments of this
+// rank are ready) fails it and, as the ring is then out of step, the communicator. A stopped peer
+// is slow, not dead. A failure is sticky: the ring is closed first, so that no byte lands any more
+// in buffers that are handed back, then everything queued and to come fails with the same text.
 //
 // Threads: submit(), wake(), wait(), fail() any thread; create() and destructor init only.
 #pragma once
@@ -37,7 +40,8 @@ class Engine {
   // True when done; false when the deadline passed before. Helps to drive meanwhile.
   bool wait(Collective& collective, Nanoseconds deadline);
 
-  // Everything queued and to come fails with this; announced to all ranks.
+  // Everything queued and to come fails with this; announced to all ranks. ABORTED takes effect at
+  // once, the rest when rank 0 answered, a second at most.
   void fail(const Failure& failure);
   bool failed() const;
   Failure failure() const;  // after failed()

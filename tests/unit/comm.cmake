@@ -1,2 +1,4 @@
 noria_test(NAME control_wire_test LABELS unit LIBS noria_bucketing SOURCES unit/control_wire_test.cc)
 noria_test(NAME bootstrap_test LABELS unit LIBS noria_bucketing SOURCES unit/bootstrap_test.cc)
+noria_test(NAME engine_test LABELS unit LIBS noria_bucketing
+           SOURCES unit/engine_test.cc support/fake_ring.cc)

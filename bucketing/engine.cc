@@ -1,0 +1,404 @@
+#include "bucketing/engine.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "bucketing/control_state.hpp"
+#include "bucketing/kernels.hpp"
+#include "bucketing/seat.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+// An answer of a neighbour that runs comes within this, and sleeping costs about a tenth of it; a
+// neighbour that shares our core comes the sooner the earlier we sleep.
+constexpr Nanoseconds kSpin = 30_us;
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// poll(2) on one descriptor until a monotonic point in time.
+void sleep_on(int fd, Nanoseconds deadline) {
+  pollfd entry{fd, POLLIN, 0};
+  const Nanoseconds left = std::max<Nanoseconds>(deadline - now_ns(), 0);
+  const timespec limit{.tv_sec = left / 1'000'000'000, .tv_nsec = left % 1'000'000'000};
+  // Any end of it is fine: the caller looks at everything.
+  if (::ppoll(&entry, 1, deadline == kNever ? nullptr : &limit, nullptr) < 0) return;
+}
+
+bool is_ready(const Collective& collective) {
+  if (collective.pending == nullptr) return true;
+  for (size_t i = 0; i < collective.segments.size(); ++i)
+    // acquire: pairs with the release of whoever counted the segment down; its bytes are there.
+    if (collective.pending[i].load(std::memory_order_acquire) != 0) return false;
+  return true;
+}
+
+// One rank: the reduction of one value is the value.
+void copy_parts(Collective& collective) {
+  for (Part& part : collective.parts) {
+    part.start_ns = now_ns();
+    const uint64_t bytes = part.count * dtype_bytes(part.dtype);
+    if (part.in != part.out && part.in != nullptr && bytes > 0)
+      std::memmove(part.out, part.in, bytes);
+    part.end_ns = now_ns();
+    part.wire_ns = part.end_ns - part.start_ns;
+  }
+}
+
+const char* name_of(const Collective& collective) {
+  if (collective.pending != nullptr) return "the step";
+  switch (collective.kind) {
+    case Kind::all_reduce: return "an all-reduce";
+    case Kind::broadcast: return "a broadcast";
+    case Kind::barrier: return "a barrier";
+  }
+  return "a collective";
+}
+
+}  // namespace
+
+class Engine::State {
+ public:
+  State(std::unique_ptr<transport::Domain> domain, std::unique_ptr<Ring> ring,
+        ControlPlane* control, Nanoseconds timeout)
+      : domain_(std::move(domain)), ring_(std::move(ring)), control_(control), timeout_(timeout) {}
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  Outcome<Ok> start();
+  void submit(Collective& collective, bool wake_driver);
+  NORIA_HOT void wake();
+  bool wait(Collective& collective, Nanoseconds deadline);
+  void fail(const Failure& failure);
+  // acquire: pairs with adopt(); failure_ itself is read under the mutex.
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  Failure failure();
+
+  Ring* ring() { return ring_.get(); }
+  transport::Domain* domain() { return domain_.get(); }
+
+ private:
+  void run();
+  // Until `until` is done, nothing is left to do, or the deadline has passed.
+  void drive(const Collective* until, Nanoseconds deadline) NORIA_REQUIRES(seat_);
+  bool step() NORIA_REQUIRES(seat_);
+  Ring::Progress advance() NORIA_REQUIRES(seat_);
+  bool start_next() NORIA_REQUIRES(seat_);
+  void sleep(Nanoseconds deadline) NORIA_REQUIRES(seat_);
+  bool is_overdue(Nanoseconds now) NORIA_REQUIRES(seat_);
+  Nanoseconds bound() NORIA_REQUIRES(seat_);
+  void leave_seat() NORIA_RELEASE(seat_);
+  void finish(Collective& collective) NORIA_REQUIRES(seat_);
+  void fail_all() NORIA_REQUIRES(seat_);
+  void give_up(Failure failure) NORIA_REQUIRES(seat_);
+  void adopt(const Failure& failure);
+  void sleep_until_done(const Collective& collective, Nanoseconds deadline);
+  bool has_work() const { return work_.load() > 0; }  // seq_cst: see Seat
+
+  const std::unique_ptr<transport::Domain> domain_;
+  const std::unique_ptr<Ring> ring_;
+  ControlPlane* const control_;
+  const Nanoseconds timeout_;
+
+  Seat seat_;
+  Collective* current_ NORIA_GUARDED_BY(seat_) = nullptr;
+  bool is_closed_ NORIA_GUARDED_BY(seat_) = false;
+  // Since when nothing moves; 0 while something does. So the clock is read on idle turns only.
+  Nanoseconds idle_since_ NORIA_GUARDED_BY(seat_) = 0;
+
+  Mutex mutex_;
+  std::deque<Collective*> queue_ NORIA_GUARDED_BY(mutex_);
+  std::optional<Failure> failure_ NORIA_GUARDED_BY(mutex_);
+  std::atomic<bool> failed_{false};
+  std::atomic<uint32_t> work_{0};  // queued or under way; seq_cst: see Seat
+  std::atomic<bool> stopping_{false};
+
+  Sleeper driver_;  // whoever has the seat
+  Sleeper idle_;    // the communication thread without it
+
+  Mutex done_mutex_;
+  CondVar done_;
+  std::atomic<uint32_t> waiters_{0};
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+// ---- the calls ----------------------------------------------------------------------------------
+
+Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Engine::~Engine() = default;
+void Engine::submit(Collective& collective, bool wake_driver) {
+  state_->submit(collective, wake_driver);
+}
+void Engine::wake() { state_->wake(); }
+bool Engine::wait(Collective& collective, Nanoseconds deadline) {
+  return state_->wait(collective, deadline);
+}
+void Engine::fail(const Failure& failure) { state_->fail(failure); }
+bool Engine::failed() const { return state_->failed(); }
+Failure Engine::failure() const { return state_->failure(); }
+Ring* Engine::ring() { return state_->ring(); }
+transport::Domain* Engine::domain() { return state_->domain(); }
+
+Outcome<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<transport::Domain> domain,
+                                                std::unique_ptr<Ring> ring, ControlPlane* control,
+                                                Nanoseconds timeout) {
+  auto state = std::make_unique<State>(std::move(domain), std::move(ring), control, timeout);
+  NORIA_TRY(state->start());
+  return std::unique_ptr<Engine>(new Engine(std::move(state)));
+}
+
+Outcome<Ok> Engine::State::start() {
+  if (!driver_.is_usable() || !idle_.is_usable())
+    return Failure{NORIA_E_NOMEM, "no descriptor for the engine: raise the limit of open files"};
+  if (control_ != nullptr) control_->on_failure([this] { adopt(control_->failure()); });
+  thread_ = std::thread([this] { run(); });
+  return Ok{};
+}
+
+Engine::State::~State() {
+  if (!thread_.joinable()) return;
+  if (control_ != nullptr) control_->on_failure(nullptr);
+  adopt({NORIA_E_ABORTED, "the communicator was destroyed"});
+  stopping_.store(true, std::memory_order_release);  // pairs with acquire in run()
+  idle_.wake();
+  thread_.join();
+}
+
+void Engine::State::submit(Collective& collective, bool wake_driver) {
+  {
+    const MutexLock lock(mutex_);
+    if (!failure_ && ring_ == nullptr && collective.pending == nullptr && queue_.empty()) {
+      copy_parts(collective);
+      collective.state.store(Collective::State::done, std::memory_order_release);
+      return;
+    }
+    if (failure_) {
+      collective.failure = *failure_;
+      collective.state.store(Collective::State::done, std::memory_order_release);
+      return;
+    }
+    queue_.push_back(&collective);
+    work_.fetch_add(1);
+  }
+  if (wake_driver) wake();
+}
+
+void Engine::State::wake() {
+  driver_.wake();
+  // Who has the seat now looks for work after leaving it, and wakes the thread then.
+  if (!seat_.is_taken()) idle_.wake();
+}
+
+bool Engine::State::wait(Collective& collective, Nanoseconds deadline) {
+  while (!collective.is_done()) {
+    if (deadline != kNever && now_ns() >= deadline) return false;
+    if (seat_.try_take()) {
+      drive(&collective, deadline);
+      leave_seat();
+    } else {
+      sleep_until_done(collective, deadline);
+    }
+  }
+  return true;
+}
+
+// Somebody else drives. finish() tells us: it stores the state before it looks for waiters, and we
+// count ourselves before we look at the state; both touch waiters_ by read-modify-write, so that
+// one of the two sees the other (the argument of Sleeper).
+void Engine::State::sleep_until_done(const Collective& collective, Nanoseconds deadline) {
+  const Nanoseconds spin_until = now_ns() + kSpin;
+  while (!collective.is_done() && now_ns() < spin_until) relax();
+  waiters_.fetch_add(1, std::memory_order_acq_rel);
+  {
+    const MutexLock lock(done_mutex_);
+    while (!collective.is_done()) {
+      if (deadline == kNever)
+        done_.wait(done_mutex_);
+      else if (!done_.wait_until(done_mutex_, deadline))
+        break;
+    }
+  }
+  waiters_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+// ---- driving ------------------------------------------------------------------------------------
+
+void Engine::State::run() {
+  while (!stopping_.load(std::memory_order_acquire)) {
+    if (has_work() && seat_.try_take()) {
+      drive(nullptr, kNever);
+      leave_seat();
+      continue;
+    }
+    idle_.prepare();
+    const bool must_look =
+        stopping_.load(std::memory_order_acquire) || (has_work() && !seat_.is_taken());
+    if (!must_look) sleep_on(idle_.fd(), kNever);
+    idle_.finish();
+  }
+  if (seat_.try_take()) {  // no call is under way any more
+    fail_all();
+    seat_.leave();
+  }
+}
+
+void Engine::State::leave_seat() {
+  seat_.leave();
+  if (has_work()) idle_.wake();
+}
+
+void Engine::State::drive(const Collective* until, Nanoseconds deadline) {
+  while (true) {
+    if (failed()) return fail_all();
+    if (until != nullptr && until->is_done()) return;
+    if (current_ == nullptr && !start_next()) return;
+    if (step()) continue;
+
+    const Nanoseconds now = now_ns();
+    if (idle_since_ == 0) idle_since_ = now;
+    if (now >= deadline) return;
+    if (is_overdue(now)) {
+      give_up({NORIA_E_TIMEOUT, std::string(name_of(*current_)) + " made no progress for " +
+                                    seconds_text(bound()) + ", waiting for " +
+                                    (ring_ ? ring_->waiting_for() : "this rank") +
+                                    ": look what that rank is doing, or raise NORIA_TIMEOUT_MS"});
+    } else if (now - idle_since_ < kSpin) {
+      relax();
+    } else {
+      sleep(deadline);
+    }
+  }
+}
+
+// True when something moved.
+bool Engine::State::step() {
+  switch (advance()) {
+    case Ring::Progress::none: return false;
+    case Ring::Progress::some: break;
+    case Ring::Progress::finished: finish(*std::exchange(current_, nullptr)); break;
+    case Ring::Progress::failed: give_up(ring_->failure()); break;
+  }
+  idle_since_ = 0;
+  return true;
+}
+
+Ring::Progress Engine::State::advance() {
+  if (ring_ != nullptr) return ring_->advance();
+  if (!is_ready(*current_)) return Ring::Progress::none;
+  copy_parts(*current_);
+  return Ring::Progress::finished;
+}
+
+bool Engine::State::start_next() {
+  {
+    const MutexLock lock(mutex_);
+    if (queue_.empty()) return false;
+    current_ = queue_.front();
+    queue_.pop_front();
+  }
+  idle_since_ = 0;
+  // relaxed: nobody acts on `running` alone.
+  current_->state.store(Collective::State::running, std::memory_order_relaxed);
+  if (ring_ != nullptr) ring_->start(*current_);
+  return true;
+}
+
+void Engine::State::sleep(Nanoseconds deadline) {
+  driver_.prepare();
+  if (!failed() && !step()) {
+    const Nanoseconds until =
+        std::min(deadline, idle_since_ + std::min(bound(), kNever - idle_since_));
+    if (domain_ == nullptr) {
+      sleep_on(driver_.fd(), until);
+    } else if (const Status status = domain_->arm_and_wait(until, driver_.fd()); !status.is_ok()) {
+      give_up({to_noria_status(status.code()),
+               "the device's completion channel failed: " + std::string(to_string(status.code()))});
+    }
+  }
+  // News from this rank's own side is progress: what the neighbours owe counts from here.
+  if (driver_.finish()) idle_since_ = 0;
+}
+
+Nanoseconds Engine::State::bound() {
+  return current_ != nullptr && current_->timeout_ns > 0 ? current_->timeout_ns : timeout_;
+}
+
+bool Engine::State::is_overdue(Nanoseconds now) {
+  if (now - idle_since_ < bound()) return false;
+  if (is_ready(*current_)) return true;
+  idle_since_ = now;  // this rank's own gradients are not there yet: nobody owes anything
+  return false;
+}
+
+// ---- ends ---------------------------------------------------------------------------------------
+
+void Engine::State::finish(Collective& collective) {
+  // release: results and times. The maker may free it from here on.
+  collective.state.store(Collective::State::done, std::memory_order_release);
+  work_.fetch_sub(1);
+  if (waiters_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
+  { const MutexLock lock(done_mutex_); }  // a waiter that saw "not done" is in wait() by now
+  done_.notify_all();
+}
+
+// The ring is out of step, or gone: nothing can follow. What this rank saw may be the consequence
+// of another's end, so that rank 0's word counts.
+void Engine::State::give_up(Failure failure) {
+  if (control_ != nullptr) {
+    failure.text = "rank " + std::to_string(control_->rank()) + ": " + failure.text;
+    failure = control_->settle(failure);
+  }
+  adopt(failure);
+}
+
+void Engine::State::adopt(const Failure& failure) {
+  {
+    const MutexLock lock(mutex_);
+    if (!failure_) failure_ = failure;
+    failed_.store(true, std::memory_order_release);  // pairs with failed()
+  }
+  driver_.wake();
+  idle_.wake();
+}
+
+void Engine::State::fail_all() {
+  if (!is_closed_ && ring_ != nullptr) ring_->close();
+  is_closed_ = true;
+  std::deque<Collective*> lost;
+  Failure failure;
+  {
+    const MutexLock lock(mutex_);
+    lost.swap(queue_);
+    failure = *failure_;
+  }
+  if (current_ != nullptr) lost.push_front(std::exchange(current_, nullptr));
+  for (Collective* collective : lost) {
+    collective->failure = failure;
+    finish(*collective);
+  }
+}
+
+void Engine::State::fail(const Failure& failure) {
+  if (control_ == nullptr) return adopt(failure);
+  control_->announce(failure);
+  if (control_->failed()) adopt(control_->failure());
+}
+
+Failure Engine::State::failure() {
+  const MutexLock lock(mutex_);
+  return failure_ ? *failure_ : Failure{NORIA_OK, {}};
+}
+
+}  // namespace noria::bucketing

@@ -1,0 +1,74 @@
+// Seat and Sleeper: who drives, and how a driver sleeps without missing news.
+//
+// Seat: a lock that nobody waits for. Whoever takes it drives; whoever does not, sleeps until its
+// result is there. After leave() the leaver must look for work once more: a submitter that found
+// the seat taken relies on that. No news is lost between the two:
+//   submitter: count work (A), try_take() fails (B)       leaver: leave() (C), look at work (D)
+// All four are sequentially consistent, so either A comes before D, and the leaver sees the work,
+// or D before A, thus C before B, and try_take() had not failed.
+//
+// Sleeper: one sleeping thread and any number that wake it. wake() costs one atomic exchange, and a
+// system call only if the thread sleeps. No wake-up is lost:
+//   waker: publish news (A), exchange flag to false (B)   sleeper: exchange to true (C), look (D)
+// Every write of the flag is an exchange, so B and C are ordered and part of one release sequence.
+// If B comes first, C acquires what B released: D sees A, and the thread does not sleep. If C comes
+// first, B or an earlier waker after C reads true and signals the descriptor, which stays readable.
+//
+// Threads: as said.
+#pragma once
+
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/check.hpp"
+#include "base/fd.hpp"
+#include "base/mutex.hpp"
+
+namespace noria::bucketing {
+
+class NORIA_CAPABILITY("seat") Seat {
+ public:
+  bool try_take() NORIA_TRY_ACQUIRE(true) { return !is_taken_.exchange(true); }
+  void leave() NORIA_RELEASE() { is_taken_.store(false); }
+  bool is_taken() const { return is_taken_.load(); }
+
+ private:
+  std::atomic<bool> is_taken_{false};  // sequentially consistent throughout: see above
+};
+
+class Sleeper {
+ public:
+  Sleeper() : event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+  bool is_usable() const { return event_.is_open(); }
+
+  // The thread that is going to sleep: after this it looks for news once more, then waits until
+  // fd() is readable, then calls finish(), whether it slept or not.
+  void prepare() { is_asleep_.exchange(true, std::memory_order_acq_rel); }
+  // True when somebody called wake().
+  bool finish() {
+    const bool was_woken = !is_asleep_.exchange(false, std::memory_order_acq_rel);
+    uint64_t count = 0;
+    // Nothing to read is fine: a waker between its exchange and its signal makes the next sleep
+    // end early, once.
+    return ::read(event_.get(), &count, sizeof count) > 0 || was_woken;
+  }
+  int fd() const { return event_.get(); }
+
+  NORIA_HOT void wake() {
+    if (is_asleep_.exchange(false, std::memory_order_acq_rel)) signal();
+  }
+
+ private:
+  NORIA_COLD void signal() {
+    const uint64_t one = 1;
+    // Fails only when the counter is full: the descriptor is readable then as well.
+    if (::write(event_.get(), &one, sizeof one) < 0) return;
+  }
+
+  Fd event_;
+  std::atomic<bool> is_asleep_{false};
+};
+
+}  // namespace noria::bucketing

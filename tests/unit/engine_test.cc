@@ -1,0 +1,313 @@
+#include "bucketing/engine.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <array>
+#include <thread>
+#include <vector>
+
+#include "tests/support/fake_ring.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+using test::fake_ring;
+using test::FakeRing;
+using test::make_fake_engine;
+
+constexpr Nanoseconds kPatience = 20_s;
+constexpr int64_t kPlenty = 1'000'000'000;
+
+bool eventually(const std::function<bool()>& is_true) {
+  const Nanoseconds deadline = now_ns() + kPatience;
+  while (!is_true())
+    if (now_ns() > deadline) return false;
+  return true;
+}
+
+bool is_done_by_itself(const Collective& collective) {
+  return eventually([&] {
+    std::this_thread::yield();
+    return collective.is_done();
+  });
+}
+
+// A collective whose segments become ready one by one.
+struct Step {
+  explicit Step(size_t segments) : pending(segments) {
+    for (auto& count : pending) count.store(1, std::memory_order_relaxed);
+    collective.segments.resize(segments);
+    collective.pending = pending.data();
+  }
+  void make_ready(Engine& engine, size_t segment) {
+    pending[segment].fetch_sub(1, std::memory_order_release);
+    engine.wake();
+  }
+
+  std::vector<std::atomic<uint32_t>> pending;
+  Collective collective;
+};
+
+TEST(EngineTest, A_blocking_call_is_driven_by_its_caller_and_wakes_nobody) {
+  auto engine = make_fake_engine(kPatience);
+  fake_ring().grant(kPlenty);
+  for (int i = 0; i < 100; ++i) {
+    Collective collective;
+    engine->submit(collective, false);
+    ASSERT_TRUE(engine->wait(collective, now_ns() + kPatience));
+    EXPECT_EQ(collective.failure.code, NORIA_OK);
+  }
+  EXPECT_EQ(fake_ring().who_drove(), std::set{std::this_thread::get_id()});
+}
+
+TEST(EngineTest, Work_that_nobody_waits_for_is_done_by_the_communication_thread) {
+  auto engine = make_fake_engine(kPatience);
+  std::array<Collective, 5> collectives;
+  for (Collective& collective : collectives) engine->submit(collective, true);
+  fake_ring().grant(5 * FakeRing::kSteps);
+  for (Collective& collective : collectives) EXPECT_TRUE(is_done_by_itself(collective));
+  EXPECT_EQ(fake_ring().who_drove().count(std::this_thread::get_id()), 0u);
+}
+
+TEST(EngineTest, Collectives_end_in_order_of_submission) {
+  auto engine = make_fake_engine(kPatience);
+  std::array<Collective, 3> collectives;
+  for (Collective& collective : collectives) engine->submit(collective, true);
+  for (size_t i = 0; i < collectives.size(); ++i) {
+    fake_ring().grant(FakeRing::kSteps);
+    ASSERT_TRUE(engine->wait(collectives[i], now_ns() + kPatience));
+    // Expect: no later one is done.
+    for (size_t later = i + 1; later < collectives.size(); ++later)
+      EXPECT_FALSE(collectives[later].is_done());
+  }
+}
+
+TEST(EngineTest, A_wait_gives_up_at_its_deadline_and_the_work_goes_on) {
+  auto engine = make_fake_engine(kPatience);
+  Collective collective;
+  engine->submit(collective, false);
+  EXPECT_FALSE(engine->wait(collective, now_ns() + 5_ms));
+  EXPECT_FALSE(engine->wait(collective, now_ns()));
+  fake_ring().grant(FakeRing::kSteps);
+  EXPECT_TRUE(is_done_by_itself(collective));
+}
+
+TEST(EngineTest, A_sleeping_driver_is_woken_by_the_device) {
+  auto engine = make_fake_engine(kPatience);
+  Collective collective;
+  engine->submit(collective, true);
+  ASSERT_TRUE(eventually([] { return fake_ring().sleeps > 0; }));
+  for (uint64_t step = 0; step < FakeRing::kSteps; ++step) fake_ring().grant(1);
+  EXPECT_TRUE(is_done_by_itself(collective));
+}
+
+TEST(EngineTest, An_idle_engine_does_nothing) {
+  auto engine = make_fake_engine(kPatience);
+  fake_ring().grant(kPlenty);
+  Collective collective;
+  engine->submit(collective, true);
+  ASSERT_TRUE(engine->wait(collective, now_ns() + kPatience));
+  const uint64_t advances = fake_ring().advances;
+  const uint64_t sleeps = fake_ring().sleeps;
+  ::poll(nullptr, 0, 50);
+  EXPECT_EQ(fake_ring().advances, advances);
+  EXPECT_EQ(fake_ring().sleeps, sleeps);
+}
+
+TEST(EngineTest, A_waiting_driver_sleeps_rather_than_spins) {
+  auto engine = make_fake_engine(kPatience);
+  Collective collective;
+  engine->submit(collective, true);
+  ASSERT_TRUE(eventually([] { return fake_ring().sleeps > 0; }));
+  ::poll(nullptr, 0, 50);
+  // Expect: asleep once, give or take a wake-up that was on its way.
+  EXPECT_LE(fake_ring().sleeps, 3u);
+  fake_ring().grant(FakeRing::kSteps);
+  EXPECT_TRUE(is_done_by_itself(collective));
+}
+
+// ---- no wake-up is lost -------------------------------------------------------------------------
+
+TEST(EngineTest, No_ready_segment_is_missed_when_nobody_waits) {
+  auto engine = make_fake_engine(kPatience);
+  fake_ring().grant(kPlenty);
+  for (int round = 0; round < 600; ++round) {
+    Step step(4);
+    engine->submit(step.collective, round % 2 == 0);
+    for (size_t segment = 0; segment < 4; ++segment) {
+      // From "while it spins" to "when it sleeps".
+      const Nanoseconds until = now_ns() + (round % 64) * 1_us;
+      while (now_ns() < until) {
+      }
+      step.make_ready(*engine, segment);
+    }
+    ASSERT_TRUE(is_done_by_itself(step.collective)) << "round " << round;
+  }
+}
+
+TEST(EngineTest, No_ready_segment_is_missed_when_several_threads_give_and_one_waits) {
+  auto engine = make_fake_engine(kPatience);
+  fake_ring().grant(kPlenty);
+  constexpr size_t kThreads = 3;
+  constexpr int kRounds = 500;
+  std::atomic<Step*> current{nullptr};
+  std::atomic<int> published{0};
+  std::atomic<int> finished{0};
+  std::vector<std::thread> givers;
+  for (size_t thread = 0; thread < kThreads; ++thread)
+    givers.emplace_back([&, thread] {
+      for (int round = 0; round < kRounds; ++round) {
+        ASSERT_TRUE(eventually([&] {
+          std::this_thread::yield();
+          return published.load() > round;
+        }));
+        current.load()->make_ready(*engine, thread);
+        finished.fetch_add(1);
+      }
+    });
+  for (int round = 0; round < kRounds; ++round) {
+    Step step(kThreads);
+    engine->submit(step.collective, round % 3 == 0);
+    current.store(&step);
+    published.store(round + 1);
+    const bool is_done = engine->wait(step.collective, now_ns() + kPatience);
+    EXPECT_TRUE(is_done) << "round " << round;
+    if (!is_done) break;
+    // All gave before it could end; none touches the step once it counted itself.
+    while (finished.load() < (round + 1) * int{kThreads}) std::this_thread::yield();
+  }
+  for (std::thread& giver : givers) giver.join();
+}
+
+TEST(EngineTest, No_submission_is_missed_between_blocking_and_asynchronous_callers) {
+  auto engine = make_fake_engine(kPatience);
+  fake_ring().grant(kPlenty);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread)
+    threads.emplace_back([&, thread] {
+      for (int round = 0; round < 600; ++round) {
+        Collective collective;
+        engine->submit(collective, (round + thread) % 2 == 0);
+        ASSERT_TRUE(engine->wait(collective, now_ns() + kPatience));
+        ASSERT_EQ(collective.failure.code, NORIA_OK);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// ---- failures -----------------------------------------------------------------------------------
+
+TEST(EngineTest, No_progress_within_the_bound_fails_with_whom_it_waited_for) {
+  auto engine = make_fake_engine(20_ms);
+  Collective collective;
+  engine->submit(collective, true);
+  ASSERT_TRUE(engine->wait(collective, now_ns() + kPatience));
+  EXPECT_EQ(collective.failure.code, NORIA_E_TIMEOUT);
+  EXPECT_NE(collective.failure.text.find("segment 3 of 12 from rank 7"), std::string::npos);
+  EXPECT_TRUE(fake_ring().is_closed);
+
+  // Expect: what follows fails at once, with the same text.
+  Collective next;
+  engine->submit(next, true);
+  EXPECT_TRUE(next.is_done());
+  EXPECT_EQ(next.failure.text, collective.failure.text);
+}
+
+TEST(EngineTest, A_collectives_own_bound_counts_before_the_engines) {
+  auto engine = make_fake_engine(kPatience);
+  Collective collective;
+  collective.timeout_ns = 20_ms;
+  engine->submit(collective, false);
+  ASSERT_TRUE(engine->wait(collective, now_ns() + kPatience));
+  EXPECT_EQ(collective.failure.code, NORIA_E_TIMEOUT);
+}
+
+TEST(EngineTest, No_bound_runs_while_this_ranks_own_segments_are_not_ready) {
+  auto engine = make_fake_engine(10_ms);
+  fake_ring().grant(kPlenty);
+  Step step(2);
+  engine->submit(step.collective, true);
+  step.make_ready(*engine, 0);
+  ::poll(nullptr, 0, 60);
+  step.make_ready(*engine, 1);
+  ASSERT_TRUE(engine->wait(step.collective, now_ns() + kPatience));
+  EXPECT_EQ(step.collective.failure.code, NORIA_OK);
+}
+
+TEST(EngineTest, A_failure_from_another_thread_ends_a_wait) {
+  for (const bool helps : {true, false}) {
+    auto engine = make_fake_engine(kPatience);
+    Collective first, second;
+    engine->submit(first, !helps);
+    engine->submit(second, !helps);
+    std::thread failing([&] {
+      ASSERT_TRUE(eventually([] { return fake_ring().sleeps > 0; }));
+      engine->fail({NORIA_E_ABORTED, "enough"});
+    });
+    ASSERT_TRUE(engine->wait(second, now_ns() + kPatience));
+    failing.join();
+    EXPECT_EQ(second.failure.code, NORIA_E_ABORTED);
+    EXPECT_TRUE(first.is_done());
+    EXPECT_EQ(first.failure.text, "enough");
+    EXPECT_TRUE(engine->failed());
+  }
+}
+
+TEST(EngineTest, A_failed_ring_fails_everything_queued) {
+  auto engine = make_fake_engine(kPatience);
+  std::array<Collective, 3> collectives;
+  for (Collective& collective : collectives) engine->submit(collective, false);
+  fake_ring().must_fail = true;
+  ASSERT_TRUE(engine->wait(collectives[2], now_ns() + kPatience));
+  for (const Collective& collective : collectives) {
+    EXPECT_EQ(collective.failure.code, NORIA_E_NET);
+    EXPECT_EQ(collective.failure.text, "the wire broke");
+  }
+}
+
+TEST(EngineTest, The_end_aborts_what_was_not_waited_for) {
+  auto engine = make_fake_engine(kPatience);
+  Collective running, queued;
+  engine->submit(running, true);
+  engine->submit(queued, false);
+  engine.reset();
+  EXPECT_TRUE(running.is_done());
+  EXPECT_TRUE(queued.is_done());
+  EXPECT_EQ(running.failure.code, NORIA_E_ABORTED);
+  EXPECT_EQ(queued.failure.code, NORIA_E_ABORTED);
+}
+
+// ---- one rank -----------------------------------------------------------------------------------
+
+TEST(EngineTest, One_rank_copies_at_submission) {
+  auto engine = Engine::create(nullptr, nullptr, nullptr, kPatience);
+  ASSERT_TRUE(engine.is_ok());
+  std::vector<float> in(1000, 3.0f), out(1000);
+  Collective collective;
+  collective.parts.push_back({.in = reinterpret_cast<const std::byte*>(in.data()),
+                              .out = reinterpret_cast<std::byte*>(out.data()),
+                              .count = 1000});
+  (*engine)->submit(collective, true);
+  EXPECT_TRUE(collective.is_done());
+  EXPECT_EQ(out, in);
+}
+
+TEST(EngineTest, One_rank_waits_for_its_own_segments) {
+  auto engine = Engine::create(nullptr, nullptr, nullptr, kPatience);
+  ASSERT_TRUE(engine.is_ok());
+  std::vector<int64_t> values{1, 2, 3};
+  Step step(3);
+  step.collective.parts.push_back({.in = reinterpret_cast<const std::byte*>(values.data()),
+                                   .out = reinterpret_cast<std::byte*>(values.data()),
+                                   .count = 3,
+                                   .dtype = NORIA_INT64});
+  (*engine)->submit(step.collective, false);
+  EXPECT_FALSE((*engine)->wait(step.collective, now_ns() + 2_ms));
+  for (size_t segment = 0; segment < 3; ++segment) step.make_ready(**engine, segment);
+  EXPECT_TRUE((*engine)->wait(step.collective, now_ns() + kPatience));
+  EXPECT_EQ(step.collective.failure.code, NORIA_OK);
+}
+
+}  // namespace
+}  // namespace noria::bucketing
