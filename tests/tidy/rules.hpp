@@ -37,8 +37,8 @@ Violations check_words(const SourceFile& file);
 // Lengths of files, functions and lines; headers open with a contract.
 Violations check_shape(const SourceFile& file);
 
-// Functions declared NORIA_HOT, by folder and "Class::name", and what their bodies must not hold. The
-// declarations stand in headers and the bodies mostly elsewhere, hence two passes.
+// Functions declared NORIA_HOT, by folder and "Class::name", and what their bodies must not hold.
+// The declarations stand in headers and the bodies mostly elsewhere, hence two passes.
 using HotFunctions = std::map<std::string, std::set<std::string>>;
 HotFunctions hot_functions(const std::vector<SourceFile>& files);
 Violations check_hot(const SourceFile& file, const HotFunctions& hot);
