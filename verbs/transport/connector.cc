@@ -61,7 +61,8 @@ class Connector::State : public SessionCore {
 constexpr std::array<Row<Connector::State>, 4> Connector::State::kTable{{
     {Step::connecting, Wait::connect, &State::on_connected, "connecting"},
     {Step::sending_hello, Wait::send, &State::on_hello_sent, "greeting it"},
-    {Step::awaiting_answer, Wait::receive, &State::on_answer, "waiting for its answer"},
+    {Step::awaiting_answer, Wait::receive, &State::on_answer,
+     "waiting for its answer: it died, or the handle is of another job"},
     {Step::sending_ready, Wait::send, &State::on_ready_sent, "telling it that we are ready"},
 }};
 

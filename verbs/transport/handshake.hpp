@@ -88,8 +88,7 @@ void advance(Session& session, const std::array<Row<Session>, kRows>& table) {
       case Progress::done: session.step = (session.*row->then)(); break;
       case Progress::pending:
         if (now_ns() < session.deadline) return;
-        session.fail(Status(Code::timed_out),
-                     std::string("gave up after 30 s while ") + row->doing);
+        session.fail(Status(Code::timed_out), std::string("gave up after 30 s of ") + row->doing);
         break;
       case Progress::closed:
         session.fail(connected.is_ok() ? Status(Code::peer_lost) : connected,

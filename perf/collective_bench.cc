@@ -1,0 +1,226 @@
+#include "perf/collective_bench.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "base/clock.hpp"
+#include "perf/elements.hpp"
+#include "perf/machine.hpp"
+#include "perf/nccl_tests_json.hpp"
+#include "perf/stats.hpp"
+#include "perf/verify.hpp"
+
+namespace noria::perf {
+namespace {
+
+// One row's shape; the same on all ranks.
+struct Cell {
+  noria_dtype dtype;
+  noria_op op;
+  uint64_t count;
+  uint64_t bytes() const { return count * dtype_row(dtype).bytes; }
+};
+
+class Bench {
+ public:
+  Bench(const CollectiveKind& kind, const BenchOptions& options, Communicator& comm)
+      : kind_(kind),
+        options_(options),
+        comm_(comm),
+        in_(options.sweep.max_bytes),
+        out_(options.sweep.max_bytes) {}
+
+  Row measure(const Cell& cell) {
+    Row row{.bytes = cell.bytes(),
+            .count = cell.count,
+            .type = dtype_row(cell.dtype).name,
+            .op = op_name(cell.op)};
+    row.out_of_place = measure_half(cell, in_.get());
+    row.in_place = measure_half(cell, out_.get());
+    return row;
+  }
+
+  uint64_t wrong_here() const { return wrong_here_; }
+
+ private:
+  void call(const Cell& cell, const void* in, noria_work** work) {
+    require(kind_.call(comm_.get(), in, out_.get(), cell.count, cell.dtype, cell.op, work),
+            kind_.tool);
+  }
+
+  Measurement measure_half(const Cell& cell, void* in) {
+    fill(in, 0, cell.count, comm_.rank(), spec_of(cell, 0));
+    for (int i = 0; i < options_.warmups; ++i) call(cell, in, nullptr);
+    comm_.barrier();
+    const double cpu_before = process_cpu_seconds();
+    const Nanoseconds begin = now_ns();
+    std::vector<double> singles =
+        options_.blocking ? time_blocking(cell, in) : time_queued(cell, in);
+    const double elapsed_us = static_cast<double>(now_ns() - begin) * 1e-3;
+    const double cpu = process_cpu_seconds() - cpu_before;
+
+    const std::vector<double> sums = comm_.sum({elapsed_us / options_.iterations, cpu});
+    singles = singles.empty() ? singles : comm_.largest(std::move(singles));
+    Measurement m;
+    m.time_us = sums[0] / comm_.size();
+    const double gigabytes = static_cast<double>(cell.bytes()) * 1e-9;
+    m.algbw = m.time_us > 0 ? gigabytes / (m.time_us * 1e-6) : 0;
+    m.busbw = m.algbw * kind_.bus_factor(comm_.size());
+    m.p50_us = median(singles);
+    m.p99_us = percentile(singles, 99);
+    m.max_us = largest(singles);
+    m.cpu_s_per_gb = cell.count > 0 ? sums[1] / (gigabytes * options_.iterations) : 0;
+    if (options_.checks > 0) m.wrong = check(cell, in);
+    return m;
+  }
+
+  std::vector<double> time_blocking(const Cell& cell, const void* in) {
+    std::vector<double> singles;
+    singles.reserve(static_cast<size_t>(options_.iterations));
+    Nanoseconds before = now_ns();
+    for (int i = 0; i < options_.iterations; ++i) {
+      call(cell, in, nullptr);
+      const Nanoseconds after = now_ns();
+      singles.push_back(static_cast<double>(after - before) * 1e-3);
+      before = after;
+    }
+    return singles;
+  }
+
+  // All calls are made, then waited for: single times are not known.
+  std::vector<double> time_queued(const Cell& cell, const void* in) {
+    std::vector<Work> works;
+    works.reserve(static_cast<size_t>(options_.iterations));
+    for (int i = 0; i < options_.iterations; ++i) {
+      noria_work* work = nullptr;
+      call(cell, in, &work);
+      works.emplace_back(work);
+    }
+    for (const Work& work : works) require(noria_work_wait(work.get(), 0), kind_.tool);
+    return {};
+  }
+
+  // Even rounds hold exact data, where a single bit shows; odd ones use every bit.
+  DataSpec spec_of(const Cell& cell, uint32_t round) const {
+    return {.dtype = cell.dtype,
+            .op = cell.op,
+            .ranks = comm_.size(),
+            .round = round,
+            .exact = round % 2 == 0};
+  }
+
+  uint64_t check(const Cell& cell, void* in) {
+    uint64_t wrong = 0;
+    for (int i = 0; i < options_.checks; ++i) {
+      const DataSpec spec = spec_of(cell, static_cast<uint32_t>(i));
+      fill(in, 0, cell.count, comm_.rank(), spec);
+      call(cell, in, nullptr);
+      wrong += count_wrong(out_.get(), 0, cell.count, spec);
+    }
+    wrong_here_ += wrong;
+    return static_cast<uint64_t>(comm_.sum({static_cast<double>(wrong)})[0]);
+  }
+
+  const CollectiveKind& kind_;
+  const BenchOptions& options_;
+  Communicator& comm_;
+  Buffer in_, out_;
+  uint64_t wrong_here_ = 0;
+};
+
+std::string header_of(const CollectiveKind& kind, const BenchOptions& options,
+                      const std::vector<DeviceLine>& devices, const noria_comm_info& info) {
+  const Sweep& sweep = options.sweep;
+  std::array<char, 1024> text{};
+  std::snprintf(
+      text.data(), text.size(),
+      "# noria version %d.%d.%d, library %u\n"
+      "# Collective test starting: %s\n"
+      "# nThread 1 nGpus 1 minBytes %llu maxBytes %llu step: %llu(%s) warmup iters: %d iters: "
+      "%d agg iters: 1 validation: %d graph: 0\n#\n# Using devices\n",
+      NORIA_VERSION_MAJOR, NORIA_VERSION_MINOR, NORIA_VERSION_PATCH, noria_version(), kind.tool,
+      static_cast<unsigned long long>(sweep.min_bytes),
+      static_cast<unsigned long long>(sweep.max_bytes),
+      static_cast<unsigned long long>(sweep.step_factor != 0 ? sweep.step_factor
+                                                             : sweep.step_bytes),
+      sweep.step_factor != 0 ? "factor" : "bytes", options.warmups, options.iterations,
+      options.checks);
+  std::string header = text.data();
+  for (const DeviceLine& line : devices) {
+    std::snprintf(text.data(), text.size(), "#  Rank %2d Group  0 Pid %6d on %10s device  0 %s\n",
+                  line.rank, line.pid, line.host.c_str(), line.device.c_str());
+    header += text.data();
+  }
+  header += "#\n";
+  if (info.size > 1)
+    header += std::string("# fetch: ") + (info.reads != 0 ? "one-sided reads" : "messages") + "\n";
+  if (info.notice[0] != '\0') header += std::string("# ") + info.notice + "\n";
+  return header;
+}
+
+std::vector<DeviceLine> device_lines(Communicator& comm, const noria_comm_info& info) {
+  std::array<char, 64> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::vector<std::string> pids = comm.gather(std::to_string(::getpid()));
+  const std::vector<std::string> hosts = comm.gather(host.data());
+  const std::vector<std::string> devices = comm.gather(info.device);
+  std::vector<DeviceLine> lines;
+  for (size_t i = 0; i < pids.size(); ++i)
+    lines.push_back({static_cast<int>(i), std::atoi(pids[i].c_str()), hosts[i], devices[i]});
+  return lines;
+}
+
+std::vector<Cell> cells_of(const BenchOptions& options) {
+  std::vector<Cell> cells;
+  for (const noria_dtype dtype : options.dtypes)
+    for (const noria_op op : options.ops)
+      for (const uint64_t size : sizes_of(options.sweep)) {
+        if (op == NORIA_AVG && is_integer(dtype)) continue;  // noria refuses averages of integers
+        cells.push_back({dtype, op, size / dtype_row(dtype).bytes});
+      }
+  return cells;
+}
+
+}  // namespace
+
+Exit run_bench(const CollectiveKind& kind, const BenchOptions& options, Communicator& comm,
+               const std::string& note) {
+  const std::string start_time = time_text();
+  const noria_comm_info info = comm.info();
+  const std::vector<DeviceLine> devices = device_lines(comm, info);
+  const bool writes = comm.rank() == 0;
+  const bool tabulates = writes && !options.json_to_stdout;
+  if (tabulates) {
+    std::fputs((header_of(kind, options, devices, info) + note + "#\n" + table_header()).c_str(),
+               stdout);
+    std::fflush(stdout);
+  }
+  Bench bench(kind, options, comm);
+  std::vector<Row> rows;
+  for (const Cell& cell : cells_of(options)) {
+    rows.push_back(bench.measure(cell));
+    if (!tabulates) continue;
+    std::fputs(table_row(rows.back()).c_str(), stdout);
+    std::fflush(stdout);
+  }
+  if (tabulates)
+    std::fputs((table_footer(rows) + details_table(rows) +
+                "# Collective test concluded: " + kind.tool + "\n#\n")
+                   .c_str(),
+               stdout);
+  if (writes) {
+    const std::string json =
+        nccl_tests_json({kind.tool, options, devices, info, rows, start_time, noria_version()});
+    if (options.json_to_stdout) std::fputs(json.c_str(), stdout);
+    if (!options.json_file.empty()) write_file(options.json_file, json);
+  }
+  comm.barrier();  // a rank that leaves early looks like a lost one
+  return bench.wrong_here() > 0 || wrong_elements(rows) > 0 ? Exit::wrong_result : Exit::ok;
+}
+
+}  // namespace noria::perf

@@ -1,0 +1,29 @@
+// The measuring loop of nccl-tests, shared by all_reduce_perf and the tools of its family.
+//
+// For each dtype, op and size: warm up, time, check; out of place, then in place. Every rank runs
+// it; rank 0 writes. The time of a row is the mean over ranks, as nccl-tests has it by default;
+// single calls count as the slowest rank saw them.
+//
+// Threads: one per rank.
+#pragma once
+
+#include <string>
+
+#include "perf/bench_options.hpp"
+#include "perf/communicator.hpp"
+
+namespace noria::perf {
+
+// What differs between the tools of the family.
+struct CollectiveKind {
+  const char* tool;
+  noria_status (*call)(noria_comm* comm, const void* in, void* out, uint64_t count,
+                       noria_dtype dtype, noria_op op, noria_work** work);
+  double (*bus_factor)(int ranks);  // busbw / algbw
+};
+
+// Collective. Returns wrong_result if any rank saw a wrong element.
+Exit run_bench(const CollectiveKind& kind, const BenchOptions& options, Communicator& comm,
+               const std::string& note);
+
+}  // namespace noria::perf

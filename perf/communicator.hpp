@@ -1,0 +1,58 @@
+// A communicator of the C API as a tool wants it: failures are thrown, sums over ranks are one
+// call.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <noria/observe.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "perf/exit_codes.hpp"
+
+namespace noria::perf {
+
+class LocalRank;
+
+// Throws ToolError with the library's own text, prefixed by what was being done.
+void require(noria_status status, const char* what);
+
+struct ReleaseWork {
+  void operator()(noria_work* work) const { noria_work_release(work); }
+};
+// Released before the communicator, also where a failure unwinds.
+using Work = std::unique_ptr<noria_work, ReleaseWork>;
+
+class Communicator {
+ public:
+  // As one of the ranks that this tool forked.
+  explicit Communicator(LocalRank& rank);
+  // As the launcher's variables say.
+  Communicator();
+
+  noria_comm* get() const { return comm_.get(); }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  noria_comm_info info() const;
+
+  void barrier();
+  // Element by element over all ranks; every rank gets the result.
+  std::vector<double> largest(std::vector<double> values);
+  std::vector<double> sum(std::vector<double> values);
+  // One text of each rank, in order of rank; cut after 511 bytes.
+  std::vector<std::string> gather(const std::string& text);
+
+ private:
+  struct Destroy {
+    void operator()(noria_comm* comm) const { noria_comm_destroy(comm); }
+  };
+  void join(const noria_comm_config& config);
+
+  std::unique_ptr<noria_comm, Destroy> comm_;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace noria::perf

@@ -1,0 +1,45 @@
+// Exit codes of the tools, and the failure that carries one.
+//
+//   0  all right          1  a wrong result        2  usage: a flag, a value, a file, a variable
+//   3  this machine lacks something (device, permission, memory)
+//   4  a rank was lost, or time ran out
+//
+// Threads: values; any thread.
+#pragma once
+
+#include <noria/noria.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace noria::perf {
+
+enum class Exit : int { ok = 0, wrong_result = 1, usage = 2, environment = 3, peer = 4 };
+
+constexpr Exit exit_of(noria_status status) {
+  switch (status) {
+    case NORIA_OK: return Exit::ok;
+    case NORIA_E_ARG: return Exit::usage;
+    case NORIA_E_NET:
+    case NORIA_E_DEVICE:
+    case NORIA_E_NOMEM:
+    case NORIA_E_UNSUPPORTED:
+    case NORIA_E_INTERNAL: return Exit::environment;
+    case NORIA_E_NONFINITE: return Exit::wrong_result;
+    default: return Exit::peer;  // what ranks do to each other: order, mismatch, missing, time
+  }
+}
+
+// Ends a tool with one line on standard error.
+class ToolError : public std::runtime_error {
+ public:
+  ToolError(Exit code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  Exit code() const { return code_; }
+
+ private:
+  Exit code_;
+};
+
+inline ToolError usage_error(const std::string& text) { return ToolError(Exit::usage, text); }
+
+}  // namespace noria::perf

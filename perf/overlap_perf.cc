@@ -1,0 +1,331 @@
+// overlap_perf: how much of a model's gradient traffic hides behind its backward pass.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "bucketing/plan.hpp"
+#include "perf/command_line.hpp"
+#include "perf/local_ranks.hpp"
+#include "perf/machine.hpp"
+#include "perf/nccl_tests_json.hpp"
+#include "perf/overlap_report.hpp"
+#include "perf/stats.hpp"
+#include "perf/timeline.hpp"
+
+namespace noria::perf {
+namespace {
+
+constexpr const char* kName = "overlap_perf";
+constexpr double kDefaultBackwardMs = 200;
+constexpr double kDefaultLatencyUs = 20;  // of a shaped link: a fabric's, with its switches
+constexpr int kCalibrationCalls = 5;
+constexpr double kMostRateGbit = 100000;
+
+struct Options {
+  std::string trace = "resnet50";
+  std::string mode = "all";
+  int ranks = 2;
+  double backward_ms = 0;  // 0: not given
+  double comm_ratio = 0;   // 0: not given
+  double bucket_mib = 0;   // 0: noria's own
+  double first_bucket_mib = 0;
+  int steps = 10;
+  int warmups = 2;
+  bool copies = false;
+  bool print_plan = false;
+  bool json = false;
+  std::string timeline;
+};
+
+constexpr const char* kHelp =
+    "Replays a model's backward pass on N local ranks and reduces its gradients in three ways.\n"
+    "  sequential  one flat all-reduce after the backward pass\n"
+    "  per-tensor  one asynchronous all-reduce a tensor, at its ready time\n"
+    "  bucketed    the reducer: buckets, sent while the backward pass goes on\n"
+    "The backward pass is a list of ready times: the compute thread sleeps until each, as a host "
+    "does "
+    "whose accelerator computes. Where a trace has no times, a tensor takes time in proportion to "
+    "its "
+    "elements + 2000, and embeddings come last and take none.\n"
+    "step: from the begin to the end of step_end, slowest rank, median over steps. comm: sum of "
+    "the "
+    "buckets' wire times (per-tensor: the same calls with no backward pass). exposed: step - "
+    "backward. "
+    "efficiency: backward / step. GB is 10^9 bytes.\n"
+    "Exit: 0 all right, 1 wrong result, 2 usage, 3 environment, 4 a rank was lost or time ran out.";
+
+void add_flags(CLI::App& app, Options& o) {
+  std::string models;
+  for (const std::string& name : trace_names()) models += (models.empty() ? "" : ", ") + name;
+  app.add_option("--trace", o.trace, "model or JSON file (resnet50). Models: " + models);
+  app.add_option("--mode", o.mode, "sequential, per-tensor, bucketed or all (all)")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            if (text == "all") return std::string();
+            for (const Mode mode : kModes)
+              if (text == mode_name(mode)) return std::string();
+            return "'" + text +
+                   "' is not accepted; it takes sequential, per-tensor, bucketed or all";
+          },
+          "MODE"));
+  app.add_option("-g", o.ranks, "ranks to start on this machine (2)")->check(whole_number(1, 1024));
+  app.add_option("--backward-ms", o.backward_ms,
+                 "length of the backward pass (200, or the trace's own times)")
+      ->check(real_number(0.1, 3.6e6));
+  app.add_option(
+         "--comm-ratio", o.comm_ratio,
+         "shape the software HCA's link so that communication takes this many backward passes; "
+         "latency 20 us unless NORIA_SOFT_LATENCY_US is set")
+      ->check(real_number(0.01, 100));
+  app.add_option("--bucket-mib", o.bucket_mib, "cap of a bucket, MiB (25)")
+      ->check(real_number(0.001, 1 << 20));
+  app.add_option("--first-bucket-mib", o.first_bucket_mib, "cap of the first bucket, MiB (1)")
+      ->check(real_number(0.001, 1 << 20));
+  app.add_option("--steps", o.steps, "measured steps a mode (10)")->check(whole_number(1, 100000));
+  app.add_option("--warmup", o.warmups, "steps before them (2)")->check(whole_number(0, 100000));
+  app.add_flag("--copy", o.copies, "gradients in memory of the tool's own; default: noria's arena");
+  app.add_flag("--print-plan", o.print_plan,
+               "print the buckets as rows 'index bytes tensors' and end; starts nothing");
+  app.add_flag("--json", o.json, "JSON instead of the table");
+  app.add_option("--timeline", o.timeline, "write the last steps as a Chrome trace for Perfetto");
+}
+
+uint64_t bytes_of_mib(double mib) { return static_cast<uint64_t>(std::llround(mib * 0x1p20)); }
+
+bucketing::Plan plan_of(const Trace& trace, const Options& options) {
+  bucketing::PlanCaps caps;
+  if (options.bucket_mib > 0) caps.bucket_bytes = bytes_of_mib(options.bucket_mib);
+  if (options.first_bucket_mib > 0)
+    caps.first_bucket_bytes = bytes_of_mib(options.first_bucket_mib);
+  std::vector<bucketing::PlanTensor> tensors;
+  for (const TraceTensor& tensor : trace.tensors) tensors.push_back({tensor.numel, tensor.dtype});
+  return bucketing::plan_buckets(tensors, caps);
+}
+
+void print_plan(const bucketing::Plan& plan) {
+  for (size_t i = 0; i < plan.buckets.size(); ++i)
+    std::printf("%zu %llu %zu\n", i, static_cast<unsigned long long>(plan.buckets[i].bytes),
+                plan.buckets[i].tensors.size());
+}
+
+// A line that a terminal shows while one waits; nothing where standard error is a file.
+void progress(const std::string& text) {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  std::fprintf(stderr, "\r\033[K%s", text.c_str());
+  std::fflush(stderr);
+}
+
+std::vector<Mode> modes_of(const std::string& name) {
+  std::vector<Mode> modes;
+  for (const Mode mode : kModes)
+    if (name == "all" || name == mode_name(mode)) modes.push_back(mode);
+  return modes;
+}
+
+// The link that the ranks are given.
+struct Link {
+  double rate_gbit = 0;
+  double latency_us = 0;
+  bool is_ours = false;  // set by --comm-ratio, not by the environment
+
+  std::vector<std::pair<std::string, std::string>> environment() const {
+    if (!is_ours) return {};
+    return {{"NORIA_SOFT_RATE_GBIT", detail::number_text(rate_gbit)},
+            {"NORIA_SOFT_LATENCY_US", detail::number_text(latency_us)}};
+  }
+};
+
+std::vector<RankReport> decode_all(const LocalResult& result) {
+  std::vector<RankReport> reports;
+  for (const std::string& text : result.reports) reports.push_back(decode(text));
+  return reports;
+}
+
+void describe(const Communicator& comm, RankReport& report) {
+  const noria_comm_info info = comm.info();
+  report.device = info.device;
+  report.notice = info.notice;
+  report.reads = info.reads != 0;
+}
+
+// Flat all-reduces over the link, no backward pass: their median, and what device they ran on.
+struct Calibration {
+  double flat_ms = 0;
+  bool is_software = false;
+  Exit exit = Exit::ok;
+};
+
+Calibration calibrate(const ReplayPlan& plan, int ranks, const Link& link) {
+  const LocalResult result = run_local_ranks(
+      {.tool = kName, .size = ranks, .environment = link.environment()}, [&](LocalRank& local) {
+        Communicator comm(local);
+        RankReport report;
+        describe(comm, report);
+        Replay replay(plan, comm);
+        replay.flat_ms(1);
+        report.flat_ms = replay.flat_ms(kCalibrationCalls);
+        local.report(encode(report));
+        comm.barrier();
+        return Exit::ok;
+      });
+  if (result.exit != Exit::ok) return {.exit = result.exit};
+  const RankReport report = decode_all(result).front();
+  return {.flat_ms = median(report.flat_ms),
+          .is_software = report.device.find("software HCA") != std::string::npos};
+}
+
+// Finds the rate at which a flat all-reduce takes ratio x backward: first from the bytes that a
+// ring carries, then corrected by a run. Where the device is real it cannot be shaped, so the
+// backward pass is made as long as the ratio asks.
+Exit fit_link(ReplayPlan& plan, const Options& options, Link& link) {
+  const double target_ms = options.comm_ratio * plan.times.backward_ms;
+  const double bits =
+      static_cast<double>(plan.trace.bytes()) * 8 * 2 * (options.ranks - 1) / options.ranks;
+  link.is_ours = true;
+  link.rate_gbit = std::clamp(bits / (target_ms * 1e6), 1e-6, kMostRateGbit);
+  progress("measuring the link");
+  const Calibration measured = calibrate(plan, options.ranks, link);
+  progress("");
+  if (measured.exit != Exit::ok) return measured.exit;
+  if (!measured.is_software) {
+    std::fprintf(stderr,
+                 "%s: a real device cannot be shaped: the backward pass is set to communication / "
+                 "ratio = %.2f ms\n",
+                 kName, measured.flat_ms / options.comm_ratio);
+    plan.times = ready_times(plan.trace, measured.flat_ms / options.comm_ratio);
+    link = {};
+    return Exit::ok;
+  }
+  link.rate_gbit = std::clamp(link.rate_gbit * measured.flat_ms / target_ms, 1e-6, kMostRateGbit);
+  return Exit::ok;
+}
+
+LocalResult run_modes(const ReplayPlan& plan, const Options& options, const Link& link) {
+  return run_local_ranks({.tool = kName, .size = options.ranks, .environment = link.environment()},
+                         [&](LocalRank& local) {
+                           Communicator comm(local);
+                           RankReport report;
+                           describe(comm, report);
+                           Replay replay(plan, comm);
+                           uint64_t wrong = 0;
+                           for (const Mode mode : modes_of(options.mode)) {
+                             report.modes.push_back(replay.run(mode, [&](int step) {
+                               if (local.rank() == 0)
+                                 progress(std::string(mode_name(mode)) + ": step " +
+                                          std::to_string(step + 1) + " of " +
+                                          std::to_string(plan.warmups + plan.steps));
+                             }));
+                             wrong += report.modes.back().wrong;
+                           }
+                           local.report(encode(report));
+                           comm.barrier();  // a rank that leaves early looks like a lost one
+                           return wrong == 0 ? Exit::ok : Exit::wrong_result;
+                         });
+}
+
+// Each bucket on the measured link, as long as its share of all bytes.
+double full_buckets_step_ms(const ReplayPlan& plan, const bucketing::Plan& buckets,
+                            double flat_ms) {
+  std::vector<FullBucket> full;
+  for (const bucketing::Bucket& bucket : buckets.buckets) {
+    FullBucket b{.wire_ms = flat_ms * static_cast<double>(bucket.bytes) /
+                            static_cast<double>(std::max<uint64_t>(plan.trace.bytes(), 1))};
+    for (const uint32_t tensor : bucket.tensors)
+      b.ready_ms = std::max(b.ready_ms, plan.times.ready_ms[tensor]);
+    full.push_back(b);
+  }
+  return step_of_full_buckets(full);
+}
+
+OverlapSummary summary_of(const ReplayPlan& plan, const Options& options, const Link& link,
+                          const std::vector<RankReport>& reports) {
+  OverlapSummary s{.trace = plan.trace.name,
+                   .tensors = plan.trace.tensors.size(),
+                   .numel = plan.trace.numel(),
+                   .bytes = plan.trace.bytes(),
+                   .ranks = options.ranks,
+                   .copies = options.copies,
+                   .backward_ms = plan.times.backward_ms};
+  if (options.comm_ratio > 0) s.comm_ratio = options.comm_ratio;
+  s.rate_gbit = link.rate_gbit;
+  s.latency_us = link.latency_us;
+  s.device = reports[0].device;
+  s.notice = reports[0].notice;
+  s.reads = reports[0].reads;
+  double flat_ms = 0;
+  for (size_t m = 0; m < reports[0].modes.size(); ++m) {
+    s.modes.push_back(summarize(reports, m, s.backward_ms, s.bytes));
+    if (flat_ms == 0 || s.modes.back().mode == Mode::sequential)
+      flat_ms = s.modes.back().communication_ms;
+  }
+  s.full_buckets_step_ms = full_buckets_step_ms(plan, plan_of(plan.trace, options), flat_ms);
+  return s;
+}
+
+// Refuses what cannot be done together, before anything starts.
+Link settle(const Options& options, const Params& params, const ReplayPlan& plan) {
+  Link link{.rate_gbit = params.soft_rate_gbit, .latency_us = params.soft_latency_us};
+  if (options.comm_ratio > 0) {
+    if (options.ranks < 2)
+      throw usage_error("--comm-ratio: one rank has no communication; use -g 2");
+    if (params.soft_rate_gbit != 0)
+      throw usage_error("--comm-ratio chooses NORIA_SOFT_RATE_GBIT itself; unset that variable");
+    if (params.soft_latency_us == 0) link.latency_us = kDefaultLatencyUs;
+  }
+  // The gradients, the arena, and room for what the library needs beside them.
+  const uint64_t needed = 3 * plan.trace.bytes() * static_cast<uint64_t>(options.ranks);
+  if (const uint64_t available = available_memory_bytes(); needed > available)
+    throw ToolError(Exit::environment, plan.trace.name + " on " + std::to_string(options.ranks) +
+                                           " ranks needs about " + std::to_string(needed >> 20) +
+                                           " MiB; " + std::to_string(available >> 20) +
+                                           " MiB are free");
+  return link;
+}
+
+int body(int argc, char** argv) {
+  Options options;
+  CLI::App app(kHelp, kName);
+  add_flags(app, options);
+  if (parse_command_line(app, argc, argv)) return 0;
+
+  ReplayPlan plan{.trace = load_trace(options.trace)};
+  if (options.print_plan) {
+    print_plan(plan_of(plan.trace, options));
+    return 0;
+  }
+  const bool has_times = plan.trace.tensors[0].ready_ms.has_value();
+  if (options.backward_ms == 0 && !has_times) options.backward_ms = kDefaultBackwardMs;
+  plan.times =
+      ready_times(plan.trace, options.backward_ms > 0 ? std::optional<double>(options.backward_ms)
+                                                      : std::nullopt);
+  plan.steps = options.steps;
+  plan.warmups = options.warmups;
+  plan.copies = options.copies;
+  plan.bucket_bytes = bytes_of_mib(options.bucket_mib);
+  plan.first_bucket_bytes = bytes_of_mib(options.first_bucket_mib);
+
+  Link link = settle(options, params_of_environment(), plan);
+  if (options.comm_ratio > 0)
+    if (const Exit exit = fit_link(plan, options, link); exit != Exit::ok)
+      return static_cast<int>(exit);
+  const LocalResult result = run_modes(plan, options, link);
+  progress("");
+  if (result.exit != Exit::ok && result.exit != Exit::wrong_result)
+    return static_cast<int>(result.exit);
+
+  const std::vector<RankReport> reports = decode_all(result);
+  const OverlapSummary summary = summary_of(plan, options, link, reports);
+  std::fputs((options.json ? overlap_json(summary) : overlap_table(summary)).c_str(), stdout);
+  if (!options.timeline.empty()) write_file(options.timeline, timeline_json(plan, reports));
+  return static_cast<int>(result.exit);
+}
+
+}  // namespace
+}  // namespace noria::perf
+
+int main(int argc, char** argv) {
+  return noria::perf::run_tool(noria::perf::kName, &noria::perf::body, argc, argv);
+}

@@ -1,0 +1,189 @@
+#include "perf/overlap_report.hpp"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+
+#include "perf/exit_codes.hpp"
+#include "perf/stats.hpp"
+
+namespace noria::perf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[gnu::format(printf, 1, 2)]] std::string text_of(const char* format, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, format);
+  std::vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  return text;
+}
+
+Json encode_mode(const ModeResult& mode) {
+  Json json{{"mode", static_cast<int>(mode.mode)},
+            {"step_ms", mode.step_ms},
+            {"communication_ms", mode.communication_ms},
+            {"cpu_seconds", mode.cpu_seconds},
+            {"wrong", mode.wrong},
+            {"begin_ns", mode.last.begin_ns},
+            {"end_ns", mode.last.end_ns},
+            {"ready_ns", mode.last.ready_ns},
+            {"transfers", Json::array()}};
+  for (const Transfer& t : mode.last.transfers)
+    json["transfers"].push_back({t.bytes, t.tensors, t.ready_ns, t.start_ns, t.end_ns});
+  return json;
+}
+
+ModeResult decode_mode(const Json& json) {
+  ModeResult mode{.mode = static_cast<Mode>(json.at("mode").get<int>()),
+                  .step_ms = json.at("step_ms"),
+                  .communication_ms = json.at("communication_ms"),
+                  .cpu_seconds = json.at("cpu_seconds"),
+                  .wrong = json.at("wrong")};
+  mode.last = {.begin_ns = json.at("begin_ns"),
+               .end_ns = json.at("end_ns"),
+               .ready_ns = json.at("ready_ns")};
+  for (const Json& t : json.at("transfers"))
+    mode.last.transfers.push_back(
+        {.bytes = t[0], .tensors = t[1], .ready_ns = t[2], .start_ns = t[3], .end_ns = t[4]});
+  return mode;
+}
+
+std::vector<double> slowest_of_each(std::vector<double> so_far, const std::vector<double>& more) {
+  so_far.resize(std::max(so_far.size(), more.size()));
+  for (size_t i = 0; i < more.size(); ++i) so_far[i] = std::max(so_far[i], more[i]);
+  return so_far;
+}
+
+std::string mode_row(const ModeSummary& mode) {
+  return text_of("  %10s  %9.2f  %9.2f  %9.2f  %10.2f  %10.3f  %8.3f  %8.3f  %6llu\n",
+                 mode_name(mode.mode), mode.step_ms, mode.step_p99_ms, mode.communication_ms,
+                 mode.exposed_ms, mode.efficiency, mode.bus_gb_s, mode.cpu_s_per_gb,
+                 static_cast<unsigned long long>(mode.wrong));
+}
+
+// The measured step of the mode that the floor is about.
+const ModeSummary* bucketed_of(const OverlapSummary& summary) {
+  for (const ModeSummary& mode : summary.modes)
+    if (mode.mode == Mode::bucketed) return &mode;
+  return nullptr;
+}
+
+std::string link_line(const OverlapSummary& s) {
+  if (s.rate_gbit <= 0) return "# link: not shaped\n";
+  std::string line =
+      text_of("# link: shaped to %.3f Gbit/s, %g us latency", s.rate_gbit, s.latency_us);
+  if (s.comm_ratio) line += text_of(", so that communication = %g x backward", *s.comm_ratio);
+  return line + "\n";
+}
+
+}  // namespace
+
+std::string encode(const RankReport& report) {
+  Json json{{"device", report.device},
+            {"notice", report.notice},
+            {"reads", report.reads},
+            {"flat_ms", report.flat_ms},
+            {"modes", Json::array()}};
+  for (const ModeResult& mode : report.modes) json["modes"].push_back(encode_mode(mode));
+  return json.dump();
+}
+
+RankReport decode(const std::string& text) {
+  try {
+    const Json json = Json::parse(text);
+    RankReport report{
+        .device = json.at("device"), .notice = json.at("notice"), .reads = json.at("reads")};
+    report.flat_ms = json.at("flat_ms").get<std::vector<double>>();
+    for (const Json& mode : json.at("modes")) report.modes.push_back(decode_mode(mode));
+    return report;
+  } catch (const Json::exception&) {
+    throw ToolError(Exit::peer, "a rank ended before its report was complete");
+  }
+}
+
+ModeSummary summarize(const std::vector<RankReport>& ranks, size_t mode, double backward_ms,
+                      uint64_t bytes) {
+  ModeSummary summary;
+  std::vector<double> steps, communication;
+  double cpu_seconds = 0;
+  for (const RankReport& rank : ranks) {
+    const ModeResult& result = rank.modes.at(mode);
+    summary.mode = result.mode;
+    steps = slowest_of_each(std::move(steps), result.step_ms);
+    communication = slowest_of_each(std::move(communication), result.communication_ms);
+    cpu_seconds += result.cpu_seconds;
+    summary.wrong += result.wrong;
+  }
+  const double gigabytes = static_cast<double>(bytes) * 1e-9;
+  const auto n = static_cast<double>(ranks.size());
+  summary.step_ms = median(steps);
+  summary.step_p99_ms = percentile(steps, 99);
+  summary.step_max_ms = largest(steps);
+  summary.communication_ms = median(communication);
+  summary.exposed_ms = summary.step_ms - backward_ms;
+  summary.efficiency = summary.step_ms > 0 ? backward_ms / summary.step_ms : 0;
+  if (summary.communication_ms > 0)
+    summary.bus_gb_s = gigabytes * 2 * (n - 1) / n / (summary.communication_ms * 1e-3);
+  if (gigabytes > 0 && !steps.empty())
+    summary.cpu_s_per_gb = cpu_seconds / (gigabytes * static_cast<double>(steps.size()));
+  return summary;
+}
+
+std::string overlap_table(const OverlapSummary& s) {
+  std::string text = text_of(
+      "# overlap_perf: %s, %zu tensors, %llu values, %.1f MB; %d ranks; %s; backward %.1f ms\n",
+      s.trace.c_str(), s.tensors, static_cast<unsigned long long>(s.numel),
+      static_cast<double>(s.bytes) * 1e-6, s.ranks, s.copies ? "copies" : "arena", s.backward_ms);
+  text += link_line(s);
+  if (!s.device.empty()) text += "# device: " + s.device + "\n";
+  if (s.ranks > 1)
+    text += std::string("# fetch: ") + (s.reads ? "one-sided reads" : "messages") + "\n";
+  text +=
+      "#\n"
+      "#      mode       step       step       comm     exposed  efficiency       bus       CPU  "
+      "#wrong\n"
+      "#            median ms     p99 ms         ms          ms                  GB/s      s/GB\n";
+  for (const ModeSummary& mode : s.modes) text += mode_row(mode);
+  const ModeSummary* bucketed = bucketed_of(s);
+  if (s.full_buckets_step_ms && bucketed != nullptr)
+    text += text_of(
+        "#\n# Buckets that start only when full could not end a step before %.2f ms; measured %.2f "
+        "ms "
+        "(a bucket is sent while it fills).\n",
+        *s.full_buckets_step_ms, bucketed->step_ms);
+  if (!s.notice.empty()) text += "# " + s.notice + "\n";
+  return text;
+}
+
+std::string overlap_json(const OverlapSummary& s) {
+  Json json{{"version", 1},         {"trace", s.trace},
+            {"tensors", s.tensors}, {"values", s.numel},
+            {"bytes", s.bytes},     {"ranks", s.ranks},
+            {"arena", !s.copies},   {"backward_ms", s.backward_ms}};
+  json["comm_ratio"] = s.comm_ratio ? Json(*s.comm_ratio) : Json(nullptr);
+  json["rate_gbit"] = s.rate_gbit;
+  json["latency_us"] = s.latency_us;
+  json["device"] = s.device;
+  json["fetch"] = s.reads ? "read" : "message";
+  json["notice"] = s.notice;
+  json["modes"] = Json::array();
+  for (const ModeSummary& mode : s.modes)
+    json["modes"].push_back({{"mode", mode_name(mode.mode)},
+                             {"step_ms", mode.step_ms},
+                             {"step_p99_ms", mode.step_p99_ms},
+                             {"step_max_ms", mode.step_max_ms},
+                             {"communication_ms", mode.communication_ms},
+                             {"exposed_ms", mode.exposed_ms},
+                             {"efficiency", mode.efficiency},
+                             {"bus_gb_s", mode.bus_gb_s},
+                             {"cpu_s_per_gb", mode.cpu_s_per_gb},
+                             {"wrong", mode.wrong}});
+  json["full_buckets_step_ms"] =
+      s.full_buckets_step_ms ? Json(*s.full_buckets_step_ms) : Json(nullptr);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace noria::perf

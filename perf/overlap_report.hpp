@@ -1,0 +1,61 @@
+// What ranks tell the parent of an overlap_perf run, and what the parent makes of it.
+//
+// Pure: texts in, texts out.
+//
+// Threads: any thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "perf/replay.hpp"
+
+namespace noria::perf {
+
+// One rank's part, as text through a pipe.
+struct RankReport {
+  std::string device, notice;
+  bool reads = false;
+  std::vector<ModeResult> modes;
+  std::vector<double> flat_ms;  // calibration
+};
+
+std::string encode(const RankReport& report);
+RankReport decode(const std::string& text);
+
+// A mode over all ranks. Per step the slowest rank counts.
+struct ModeSummary {
+  Mode mode = Mode::sequential;
+  double step_ms = 0, step_p99_ms = 0, step_max_ms = 0;  // median, p99, max of the steps
+  double communication_ms = 0;                           // median
+  double exposed_ms = 0;                                 // step - backward
+  double efficiency = 0;                                 // backward / step
+  double bus_gb_s = 0;
+  double cpu_s_per_gb = 0;
+  uint64_t wrong = 0;
+};
+
+ModeSummary summarize(const std::vector<RankReport>& ranks, size_t mode, double backward_ms,
+                      uint64_t bytes);
+
+struct OverlapSummary {
+  std::string trace;
+  size_t tensors = 0;
+  uint64_t numel = 0, bytes = 0;
+  int ranks = 1;
+  bool copies = false;
+  double backward_ms = 0;
+  std::optional<double> comm_ratio;      // asked
+  double rate_gbit = 0, latency_us = 0;  // shaped; 0: not
+  std::string device, notice;
+  bool reads = false;
+  std::vector<ModeSummary> modes;
+  std::optional<double> full_buckets_step_ms;  // floor for buckets that start only when full
+};
+
+std::string overlap_table(const OverlapSummary& summary);
+std::string overlap_json(const OverlapSummary& summary);
+
+}  // namespace noria::perf

@@ -1,0 +1,93 @@
+// A backward pass replayed against noria: each rank hands over its gradients at their ready times.
+//
+// The compute thread sleeps until each ready time, as a host does whose accelerator computes, so
+// that the cores are free for communication. Gradients are filled before the step begins and
+// compared after it ended, outside the measured time; every element of every step is compared.
+//
+//  sequential  one all-reduce of all gradients in one buffer, after the backward pass
+//  per_tensor  one asynchronous all-reduce a tensor, at its ready time
+//  bucketed    the reducer
+//
+// Threads: one per rank.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "perf/communicator.hpp"
+#include "perf/ready_times.hpp"
+#include "perf/trace.hpp"
+
+namespace noria::perf {
+
+enum class Mode { sequential, per_tensor, bucketed };
+inline constexpr std::array<Mode, 3> kModes{Mode::sequential, Mode::per_tensor, Mode::bucketed};
+
+constexpr const char* mode_name(Mode mode) {
+  switch (mode) {
+    case Mode::sequential: return "sequential";
+    case Mode::per_tensor: return "per-tensor";
+    case Mode::bucketed: return "bucketed";
+  }
+  return "?";
+}
+
+struct ReplayPlan {
+  Trace trace;
+  ReadyTimes times;
+  int steps = 10;
+  int warmups = 2;
+  bool copies = false;        // gradients live in memory of the tool's, not in the reducer's arena
+  uint64_t bucket_bytes = 0;  // 0: noria's own
+  uint64_t first_bucket_bytes = 0;  // 0: noria's own
+};
+
+// A transfer as the timeline shows it; ns of CLOCK_MONOTONIC.
+struct Transfer {
+  uint64_t bytes = 0;
+  uint32_t tensors = 0;
+  int64_t ready_ns = 0, start_ns = 0, end_ns = 0;
+};
+
+struct StepTimes {
+  int64_t begin_ns = 0, end_ns = 0;
+  std::vector<int64_t> ready_ns;  // as handed over, in order of arrival
+  std::vector<Transfer> transfers;
+};
+
+struct ModeResult {
+  Mode mode = Mode::sequential;
+  std::vector<double> step_ms;           // of the measured steps
+  std::vector<double> communication_ms;  // per step; per_tensor: of the same calls with no backward
+  double cpu_seconds = 0;                // of all measured steps
+  uint64_t wrong = 0;                    // elements, over all steps
+  StepTimes last;
+};
+
+class Replay {
+ public:
+  Replay(const ReplayPlan& plan, Communicator& comm);
+  ~Replay();
+
+  // Collective. `progress` is called with the number of each step that begins.
+  ModeResult run(Mode mode, const std::function<void(int)>& progress);
+
+  // Collective: times of `calls` flat all-reduces with no backward pass, slowest rank of each.
+  std::vector<double> flat_ms(int calls);
+
+ private:
+  class Gradients;
+  class Strategy;
+  class Sequential;
+  class PerTensor;
+  class Bucketed;
+
+  const ReplayPlan& plan_;
+  Communicator& comm_;
+};
+
+}  // namespace noria::perf

@@ -1,0 +1,171 @@
+#include "perf/overlap_report.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "perf/exit_codes.hpp"
+#include "perf/timeline.hpp"
+
+namespace noria::perf {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+RankReport report_of(int64_t begin_ms, std::vector<double> steps,
+                     std::vector<double> communication) {
+  RankReport report{.device = "noria0 port 1", .notice = "a notice", .reads = true};
+  ModeResult mode{.mode = Mode::bucketed,
+                  .step_ms = std::move(steps),
+                  .communication_ms = std::move(communication),
+                  .cpu_seconds = 0.5,
+                  .wrong = 1};
+  mode.last.begin_ns = begin_ms * kMs;
+  mode.last.end_ns = (begin_ms + 12) * kMs;
+  mode.last.ready_ns = {(begin_ms + 4) * kMs, (begin_ms + 10) * kMs};
+  mode.last.transfers = {{.bytes = 8,
+                          .tensors = 1,
+                          .ready_ns = (begin_ms + 4) * kMs,
+                          .start_ns = (begin_ms + 4) * kMs,
+                          .end_ns = (begin_ms + 9) * kMs},
+                         {.bytes = 4,
+                          .tensors = 1,
+                          .ready_ns = (begin_ms + 10) * kMs,
+                          .start_ns = (begin_ms + 8) * kMs,
+                          .end_ns = (begin_ms + 12) * kMs}};
+  report.modes = {mode};
+  report.flat_ms = {1.5};
+  return report;
+}
+
+ReplayPlan plan_of_two() {
+  ReplayPlan plan{.trace = {.name = "m"}};
+  plan.trace.tensors = {{.name = "a", .shape = {1}, .numel = 1},
+                        {.name = "b", .shape = {2}, .numel = 2}};
+  plan.times = ready_times(plan.trace, 10);
+  return plan;
+}
+
+TEST(Rank_report, Survives_the_pipe) {
+  const RankReport before = report_of(100, {12, 13}, {9, 8});
+  const RankReport after = decode(encode(before));
+  EXPECT_EQ(after.device, before.device);
+  EXPECT_EQ(after.notice, before.notice);
+  EXPECT_EQ(after.reads, before.reads);
+  EXPECT_EQ(after.flat_ms, before.flat_ms);
+  ASSERT_EQ(after.modes.size(), 1U);
+  EXPECT_EQ(after.modes[0].mode, Mode::bucketed);
+  EXPECT_EQ(after.modes[0].step_ms, before.modes[0].step_ms);
+  EXPECT_EQ(after.modes[0].wrong, 1U);
+  EXPECT_EQ(after.modes[0].last.ready_ns, before.modes[0].last.ready_ns);
+  EXPECT_EQ(after.modes[0].last.transfers[1].start_ns, 108 * kMs);
+}
+
+TEST(Rank_report, Half_a_report_is_a_lost_rank) {
+  const std::string text = encode(report_of(100, {12}, {9}));
+  for (const std::string& bad :
+       {std::string(), text.substr(0, text.size() / 2), std::string("{}")}) {
+    try {
+      decode(bad);
+      FAIL() << bad;
+    } catch (const ToolError& error) {
+      EXPECT_EQ(error.code(), Exit::peer);
+    }
+  }
+}
+
+TEST(Summary, The_slowest_rank_of_each_step_counts) {
+  const std::vector<RankReport> ranks{report_of(100, {12, 20, 13}, {9, 9, 9}),
+                                      report_of(100, {14, 11, 12}, {8, 10, 8})};
+  const ModeSummary summary = summarize(ranks, 0, 10, 3'000'000);
+  EXPECT_DOUBLE_EQ(summary.step_ms, 14);  // of 14, 20, 13
+  EXPECT_DOUBLE_EQ(summary.step_p99_ms, 20);
+  EXPECT_DOUBLE_EQ(summary.communication_ms, 9);
+  EXPECT_DOUBLE_EQ(summary.exposed_ms, 4);
+  EXPECT_DOUBLE_EQ(summary.efficiency, 10.0 / 14);
+  EXPECT_DOUBLE_EQ(summary.bus_gb_s, 3e-3 * 2 / 2 / 9e-3);
+  EXPECT_NEAR(summary.cpu_s_per_gb, 1.0 / (3e-3 * 3), 1e-9);
+  EXPECT_EQ(summary.wrong, 2U);
+}
+
+OverlapSummary summary_of_one() {
+  OverlapSummary summary{
+      .trace = "m", .tensors = 2, .numel = 3, .bytes = 12, .ranks = 2, .backward_ms = 10};
+  summary.comm_ratio = 1;
+  summary.rate_gbit = 4.125;
+  summary.latency_us = 20;
+  summary.device = "noria0 port 1";
+  summary.notice = "no RDMA device was found";
+  summary.reads = true;
+  summary.full_buckets_step_ms = 13.5;
+  summary.modes = {{.mode = Mode::bucketed,
+                    .step_ms = 12.5,
+                    .step_p99_ms = 13,
+                    .step_max_ms = 13,
+                    .communication_ms = 10,
+                    .exposed_ms = 2.5,
+                    .efficiency = 0.8,
+                    .bus_gb_s = 0.0012,
+                    .cpu_s_per_gb = 0.5,
+                    .wrong = 0}};
+  return summary;
+}
+
+TEST(Overlap_table, Says_what_ran_over_what_link_and_with_what_result) {
+  EXPECT_EQ(
+      overlap_table(summary_of_one()),
+      "# overlap_perf: m, 2 tensors, 3 values, 0.0 MB; 2 ranks; arena; backward 10.0 ms\n"
+      "# link: shaped to 4.125 Gbit/s, 20 us latency, so that communication = 1 x backward\n"
+      "# device: noria0 port 1\n"
+      "# fetch: one-sided reads\n"
+      "#\n"
+      "#      mode       step       step       comm     exposed  efficiency       bus       CPU "
+      " #wrong\n"
+      "#            median ms     p99 ms         ms          ms                  GB/s      s/GB\n"
+      "    bucketed      12.50      13.00      10.00        2.50       0.800     0.001     0.500 "
+      "      0\n"
+      "#\n"
+      "# Buckets that start only when full could not end a step before 13.50 ms; measured 12.50 "
+      "ms (a bucket is sent while it fills).\n"
+      "# no RDMA device was found\n");
+}
+
+TEST(Overlap_json, Has_the_figures_of_the_table) {
+  const auto json = nlohmann::json::parse(overlap_json(summary_of_one()));
+  EXPECT_EQ(json["bytes"], 12);
+  EXPECT_EQ(json["comm_ratio"], 1.0);
+  EXPECT_EQ(json["modes"][0]["mode"], "bucketed");
+  EXPECT_EQ(json["modes"][0]["step_ms"], 12.5);
+  EXPECT_EQ(json["modes"][0]["wrong"], 0);
+  EXPECT_EQ(json["full_buckets_step_ms"], 13.5);
+}
+
+TEST(Timeline, Has_a_process_per_rank_with_step_tensors_and_buckets_on_one_clock) {
+  const auto json = nlohmann::json::parse(
+      timeline_json(plan_of_two(), {report_of(100, {12}, {9}), report_of(101, {12}, {9})}));
+  std::map<std::string, nlohmann::json> of_rank_1;
+  for (const auto& event : json["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    EXPECT_GE(event["dur"].get<double>(), 0);
+    if (event["pid"] == 1) of_rank_1[event["name"]] = event;
+  }
+  // Rank 1 began 1 ms after rank 0, whose step begins the picture.
+  EXPECT_EQ(of_rank_1.at("bucketed")["ts"], 1000.0);
+  EXPECT_EQ(of_rank_1.at("bucketed")["dur"], 12000.0);
+  // In order of arrival: b, then a.
+  EXPECT_EQ(of_rank_1.at("b")["ts"], 1000.0);
+  EXPECT_EQ(of_rank_1.at("b")["dur"], 4000.0);
+  EXPECT_EQ(of_rank_1.at("a")["ts"], 5000.0);
+  EXPECT_EQ(of_rank_1.at("bucket 0")["ts"], 5000.0);
+  // Bucket 1 starts before bucket 0 ends.  Expect: another lane; slices of one may not cross.
+  EXPECT_NE(of_rank_1.at("bucket 1")["tid"], of_rank_1.at("bucket 0")["tid"]);
+  EXPECT_EQ(of_rank_1.at("bucket 1")["args"]["full_after_start_us"], 2000.0);
+}
+
+TEST(Timeline, Of_nothing_is_still_a_trace) {
+  const auto json = nlohmann::json::parse(timeline_json(plan_of_two(), {}));
+  EXPECT_TRUE(json["traceEvents"].empty());
+}
+
+}  // namespace
+}  // namespace noria::perf
