@@ -1,24 +1,10 @@
 #include "bucketing/collective.hpp"
 
+#include "bucketing/fingerprint.hpp"
 #include "bucketing/kernels.hpp"
 
 namespace noria::bucketing {
 namespace {
-
-// FNV-1a over the fields' values, so that padding does not count.
-class Fingerprint {
- public:
-  void add(uint64_t value) {
-    for (int i = 0; i < 8; ++i) {
-      hash_ = (hash_ ^ (value & 0xFF)) * 0x100000001B3;
-      value >>= 8;
-    }
-  }
-  uint64_t value() const { return hash_; }
-
- private:
-  uint64_t hash_ = 0xCBF29CE484222325;
-};
 
 uint64_t fingerprint_of(const Collective& collective) {
   Fingerprint fingerprint;

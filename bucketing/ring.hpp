@@ -20,6 +20,7 @@
 #include "bucketing/collective.hpp"
 #include "bucketing/control.hpp"
 #include "bucketing/failure.hpp"
+#include "bucketing/ring_core.hpp"
 #include "verbs/transport/domain.hpp"
 
 namespace noria::bucketing {
@@ -33,6 +34,11 @@ class Ring {
                                                 Nanoseconds deadline);
   ~Ring();
 
+  // The ring over connections that stand already; `reads` says how chunks are fetched. `control`
+  // serves exchange_parts() only.
+  static Outcome<std::unique_ptr<Ring>> over(transport::Domain& domain, RingPlace place,
+                                             RingLinks links, bool reads, ControlPlane* control);
+
   // Exchanges RemoteParts for a collective that will run many times. Collective over `control`.
   Outcome<Ok> exchange_parts(Collective& collective, Nanoseconds deadline);
 
@@ -40,7 +46,9 @@ class Ring {
 
   // Makes it the current one; there must be none.
   void start(Collective& collective);
-  // Moves the current collective and polls the domain.
+  // Moves the current collective and polls the domain, also when there is none. Adds one chunk at
+  // most, so that a call takes tens of microseconds. None: all that is left waits for a neighbour,
+  // or for a segment to become ready here.
   NORIA_HOT Progress advance();
   const Failure& failure() const;  // after failed: the ring can only be destroyed
 

@@ -1,0 +1,225 @@
+#include "bucketing/ring.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "bucketing/ring_state.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+const char* kind_name(Kind kind) {
+  switch (kind) {
+    case Kind::all_reduce: return "all_reduce";
+    case Kind::broadcast: return "broadcast";
+    case Kind::barrier: return "barrier";
+  }
+  return "unknown collective";
+}
+
+// "all_reduce of 100 float32, sum"
+std::string describe(const RingHeader& header) {
+  std::string text = kind_name(header.kind);
+  if (header.kind == Kind::barrier) return text;
+  if (header.parts > 1) text = "a step of " + std::to_string(header.parts) + " parts";
+  text += " of " + std::to_string(header.count) + ' ' + dtype_name(header.dtype);
+  if (header.kind == Kind::broadcast) return text + " from rank " + std::to_string(header.root);
+  return text + ", " + op_name(header.op);
+}
+
+}  // namespace
+
+Ring::State::State(transport::Domain& domain, RingPlace place, RingLinks links, bool reads,
+                   Memory memory, ControlPlane* control)
+    : reads_(reads),
+      inbox_(std::move(memory.inbox), reads ? RingPull::kInboxSlots : RingPush::kInboxSlots,
+             reads ? RingPull::kInboxSlotBytes : RingPush::kInboxSlotBytes),
+      outbox_(std::move(memory.outbox)),
+      run_(std::move(memory.barrier)),
+      pull_(std::move(memory.scratch)),
+      core_(domain, place),
+      control_(control) {
+  core_.links = std::move(links);
+  inbox_.peek(core_);  // offers the slots
+}
+
+void Ring::State::start(Collective& collective) {
+  ++sequence_;
+  has_sent_header_ = has_left_header_ = false;
+  if (!run_.begin(core_, collective)) return;
+  header_ = make_header(collective);
+  if (collective.kind == Kind::broadcast) {
+    broadcast_.begin(core_, run_);
+  } else {
+    if (reads_) {
+      pull_.begin(core_, run_);
+    } else {
+      push_.begin(core_, run_);
+    }
+    gather_.begin(core_, run_);
+  }
+  has_sent_header_ = outbox_.send_header(core_, header_);
+}
+
+RingHeader Ring::State::make_header(const Collective& collective) const {
+  RingHeader header;
+  header.kind = collective.kind;
+  header.sequence = sequence_;
+  header.fingerprint = collective.fingerprint;
+  header.parts = static_cast<uint32_t>(collective.parts.size());
+  header.root = collective.root;
+  if (!collective.parts.empty()) {
+    const Part& part = collective.parts.front();
+    header.dtype = static_cast<uint8_t>(part.dtype);
+    header.op = static_cast<uint8_t>(part.op);
+    header.count = part.count;
+  }
+  if (!reads_ || collective.kind == Kind::broadcast || collective.segments.empty()) return header;
+  if (run_.all_ready()) header.flags |= kAllReady;
+  if (collective.left.empty()) {
+    NORIA_CHECK(collective.parts.size() == 1, "parts were not exchanged before the start");
+    header.flags |= kHasRemote;
+    header.part = run_.own_part();
+  }
+  return header;
+}
+
+Ring::Progress Ring::State::advance() {
+  if (core_.has_failed()) [[unlikely]]
+    return Progress::failed;
+  core_.domain().poll();
+  if (!run_.is_active()) return Progress::none;
+
+  bool moved = has_sent_header_ && has_left_header_ ? work() : exchange_headers();
+  moved |= outbox_.collect(core_);
+  if (!moved) core_.check_links();
+  if (core_.has_failed()) [[unlikely]]
+    return Progress::failed;
+  if (is_complete()) {
+    run_.end();
+    return Progress::finished;
+  }
+  return moved ? Progress::some : Progress::none;
+}
+
+bool Ring::State::exchange_headers() {
+  bool moved = false;
+  if (!has_sent_header_) moved = has_sent_header_ = outbox_.send_header(core_, header_);
+  if (has_left_header_) return moved;
+  const RingInbox::Message message = inbox_.peek(core_);
+  if (message.data == nullptr) return moved;
+  RingHeader header;
+  if (message.bytes != sizeof header && message.bytes != kShortHeaderBytes) {
+    core_.fail_out_of_step("the start of a collective");
+    return false;
+  }
+  std::memcpy(static_cast<void*>(&header), message.data, message.bytes);
+  if (!is_header_right(header)) return false;
+  if ((header.flags & kHasRemote) != 0) run_.set_left(header.part);
+  pull_.on_header(core_, header);
+  inbox_.take(core_);
+  has_left_header_ = true;
+  return true;
+}
+
+bool Ring::State::is_header_right(const RingHeader& header) {
+  const bool is_in_step = header.type == RingMessage::header && header.sequence == sequence_;
+  const bool is_same = header.fingerprint == header_.fingerprint;
+  if (!is_in_step || (is_same && (header.flags & kHasRemote) != (header_.flags & kHasRemote))) {
+    core_.fail_out_of_step("the start of this collective");
+    return false;
+  }
+  if (is_same) return true;
+  const bool is_order = header.kind != header_.kind || header.parts != header_.parts;
+  core_.fail({is_order ? NORIA_E_ORDER : NORIA_E_MISMATCH,
+              "collective " + std::to_string(sequence_) + " differs: rank " +
+                  std::to_string(core_.place().left()) + " called " + describe(header) + ", rank " +
+                  std::to_string(core_.place().rank) + " called " + describe(header_) +
+                  "; all ranks must call the same in the same order"});
+  return false;
+}
+
+bool Ring::State::work() {
+  if (header_.kind == Kind::broadcast) return broadcast_.advance(core_, run_);
+  const bool moved = reads_ ? pull_.advance(core_, run_, inbox_, outbox_)
+                            : push_.advance(core_, run_, inbox_, outbox_);
+  // At once after the addition, while the sum is in the cache.
+  return gather_.advance(core_, run_) || moved;
+}
+
+bool Ring::State::is_complete() const {
+  if (!has_sent_header_ || !has_left_header_ || !outbox_.is_drained()) return false;
+  if (header_.kind == Kind::broadcast) return broadcast_.is_done();
+  return (reads_ ? pull_.is_done() : push_.is_done()) && gather_.is_done();
+}
+
+void Ring::State::close() {
+  waited_for_ = waiting_for();
+  core_.links = {};
+  run_.end();
+  core_.fail({NORIA_E_ABORTED, "the ring was closed"});
+}
+
+std::string Ring::State::waiting_for() const {
+  if (!run_.is_active()) return waited_for_;
+  const std::string from = " from rank " + std::to_string(core_.place().left());
+  const std::string to = "rank " + std::to_string(core_.place().right());
+  if (!has_sent_header_) return to + " to take part";
+  if (!has_left_header_) return "the start of collective " + std::to_string(sequence_) + from;
+
+  const auto named = [&](uint32_t segment) {
+    return "segment " + std::to_string(segment + 1) + " of " + std::to_string(run_.segments());
+  };
+  if (header_.kind == Kind::broadcast) {
+    const uint32_t segment = std::min(broadcast_.waits_at_segment(), run_.segments() - 1);
+    return broadcast_.is_root() ? to + " to take " + named(segment) : named(segment) + from;
+  }
+  const PipelineWalk& reducing = reads_ ? pull_.waits_at() : push_.waits_at();
+  if (!reducing.is_done()) {
+    if (reducing.step() == 0 && !run_.is_ready(reducing.segment()))
+      return named(reducing.segment()) + " to become ready on this rank";
+    return named(reducing.segment()) + from;
+  }
+  if (const PipelineWalk& gathering = gather_.waits_at(); !gathering.is_done())
+    return "the result of " + named(gathering.segment()) + from;
+  return to + " to take the last of the result";
+}
+
+// ---- the handle --------------------------------------------------------------------------------
+
+Outcome<std::unique_ptr<Ring>> Ring::over(transport::Domain& domain, RingPlace place,
+                                          RingLinks links, bool reads, ControlPlane* control) {
+  State::Memory memory;
+  const uint64_t inbox_bytes = reads ? RingPull::kInboxSlots * RingPull::kInboxSlotBytes
+                                     : RingPush::kInboxSlots * RingPush::kInboxSlotBytes;
+  const std::pair<transport::Region*, uint64_t> needs[] = {
+      {&memory.inbox, inbox_bytes},
+      {&memory.outbox, sizeof(RingHeader)},
+      {&memory.barrier, sizeof(int64_t)},
+      {&memory.scratch, reads ? RingPull::kScratchBytes : 0}};
+  for (const auto& [region, bytes] : needs) {
+    if (bytes == 0) continue;
+    auto allocated = domain.allocate(bytes);
+    if (!allocated)
+      return Failure{to_noria_status(allocated.failure().code()),
+                     "rank " + std::to_string(place.rank) +
+                         " has no memory for the ring: " + std::to_string(bytes) + " bytes from " +
+                         domain.describe() + ": " + to_string(allocated.failure().code())};
+    *region = std::move(allocated).value();
+  }
+  return std::unique_ptr<Ring>(new Ring(
+      std::make_unique<State>(domain, place, std::move(links), reads, std::move(memory), control)));
+}
+
+Ring::Ring(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Ring::~Ring() = default;
+
+void Ring::start(Collective& collective) { state_->start(collective); }
+Ring::Progress Ring::advance() { return state_->advance(); }
+const Failure& Ring::failure() const { return state_->failure(); }
+void Ring::close() { state_->close(); }
+std::string Ring::waiting_for() const { return state_->waiting_for(); }
+bool Ring::uses_reads() const { return state_->uses_reads(); }
+
+}  // namespace noria::bucketing

@@ -1,0 +1,37 @@
+// RingPush: the reduce phase by messages, for devices whose reads are dear.
+//
+// Each partial chunk is sent into a staging slot of the right neighbour and added from there. The
+// slots are the inbox's, so that a slow neighbour takes as many chunks as it has slots and no more.
+//
+// Threads: the engine's driver, one at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "bucketing/ring_core.hpp"
+#include "bucketing/ring_inbox.hpp"
+#include "bucketing/ring_outbox.hpp"
+#include "bucketing/ring_run.hpp"
+
+namespace noria::bucketing {
+
+class RingPush {
+ public:
+  static constexpr uint32_t kInboxSlots = 8;
+  static constexpr uint64_t kInboxSlotBytes = kChunkBytes;
+
+  void begin(const RingCore& core, const RingRun& run);
+  // True when something moved. Adds at most one chunk.
+  NORIA_HOT bool advance(RingCore& core, RingRun& run, RingInbox& inbox, RingOutbox& outbox);
+  bool is_done() const { return added_.is_done() && sent_.is_done(); }
+
+  const PipelineWalk& waits_at() const { return added_; }
+
+ private:
+  NORIA_HOT bool send_chunks(RingCore& core, RingRun& run, RingOutbox& outbox);
+  NORIA_HOT bool add_oldest(RingCore& core, RingRun& run, RingInbox& inbox);
+
+  PipelineWalk sent_, added_;
+};
+
+}  // namespace noria::bucketing

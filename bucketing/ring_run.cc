@@ -1,0 +1,136 @@
+#include "bucketing/ring_run.hpp"
+
+#include <string>
+
+namespace noria::bucketing {
+
+bool RingRun::begin(RingCore& core, Collective& collective) {
+  NORIA_CHECK(!is_active(), "a collective was started before the last one ended");
+  const RingPlace& place = core.place();
+  ranks_ = place.size;
+  steps_ = core.steps();
+  pending_ = collective.pending;
+  segments_done_ = 0;
+  regions_.clear();
+  // Regions are pointed at: they must not move.
+  regions_.reserve(2 * collective.parts.size());
+
+  if (collective.kind == Kind::barrier) {
+    Part& part = collective.parts.front();
+    part.in = part.out = barrier_memory_.base();
+    part.in_region = part.out_region = &barrier_memory_;
+  }
+  const bool is_broadcast = collective.kind == Kind::broadcast;
+  const bool is_root = is_broadcast && static_cast<uint32_t>(collective.root) == place.rank;
+  const bool is_last = is_broadcast && static_cast<uint32_t>(collective.root) == place.right();
+
+  parts_.assign(collective.parts.size(), {});
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = collective.parts[i];
+    part.start_ns = part.end_ns = part.wire_ns = 0;
+    if (!collective.left.empty()) parts_[i].left = collective.left[i];
+    if (!place_part(core, part, !is_broadcast || is_root, !is_root, &parts_[i])) return false;
+  }
+  // Fetch, receive and send each step; or, of a broadcast, receive but on root and send but on the
+  // last.
+  const uint32_t steps = is_broadcast ? ranks_ * (is_root || is_last ? 1 : 2) : 3 * steps_;
+  segments_.assign(collective.segments.size(), {.steps_left = steps});
+  for (const Segment& segment : collective.segments) ++parts_[segment.part].segments_left;
+  collective_ = &collective;
+  return true;
+}
+
+bool RingRun::place_part(RingCore& core, Part& part, bool uses_in, bool uses_out, PartRun* run) {
+  run->part = &part;
+  run->element_bytes = dtype_bytes(part.dtype);
+  run->in = {part.in_region, const_cast<std::byte*>(part.in)};
+  run->out = {part.out_region, part.out};
+  const uint64_t bytes = part.count * run->element_bytes;
+  if (bytes == 0) return true;
+  if (uses_in && run->in.region == nullptr) {
+    run->in.region = register_memory(core, run->in.data, bytes);
+    if (run->in.region == nullptr) return false;
+  }
+  if (uses_out && run->out.region == nullptr) {
+    run->out.region = run->out.data == run->in.data && run->in.region != nullptr
+                          ? run->in.region
+                          : register_memory(core, run->out.data, bytes);
+    if (run->out.region == nullptr) return false;
+  }
+  return true;
+}
+
+const transport::Region* RingRun::register_memory(RingCore& core, std::byte* data, uint64_t bytes) {
+  auto region = core.domain().register_region(data, bytes);
+  if (!region) {
+    core.fail({to_noria_status(region.failure().code()),
+               "rank " + std::to_string(core.place().rank) + " could not register " +
+                   std::to_string(bytes) + " bytes of a collective's buffer with " +
+                   core.domain().describe() + ": " + to_string(region.failure().code()) +
+                   "; raise the limit on locked memory (ulimit -l)"});
+    return nullptr;
+  }
+  regions_.push_back(std::move(region).value());
+  return &regions_.back();
+}
+
+void RingRun::end() {
+  collective_ = nullptr;
+  pending_ = nullptr;
+  regions_.clear();
+}
+
+RemotePart RingRun::own_part() const {
+  const PartRun& part = parts_.front();
+  RemotePart own;
+  if (part.in.region == nullptr) return own;  // no bytes
+  own.in_region = part.in.region->remote();
+  own.in_offset = part.in.offset();
+  own.out_region = part.out.region->remote();
+  own.out_offset = part.out.offset();
+  return own;
+}
+
+RingRun::Piece RingRun::piece(uint32_t segment, uint32_t chunk) const {
+  const Segment& whole = collective_->segments[segment];
+  const PartRun& part = parts_[whole.part];
+  const Chunk cut = chunk_of(whole, chunk, ranks_, part.element_bytes);
+  return {.part = whole.part,
+          .count = cut.count,
+          .offset = cut.first * part.element_bytes,
+          .bytes = cut.count * part.element_bytes};
+}
+
+void RingRun::add(const Piece& piece, const std::byte* fetched, bool is_last_step) {
+  const PartRun& part = parts_[piece.part];
+  std::byte* out = part.out.data + piece.offset;
+  const std::byte* own = part.in.data + piece.offset;
+  if (is_last_step && part.part->op == NORIA_AVG) {
+    add_divide(part.part->dtype, out, fetched, own, piece.count, ranks_);
+  } else {
+    reduce(part.part->dtype, part.part->op, out, fetched, own, piece.count);
+  }
+}
+
+void RingRun::on_started(uint32_t segment) {
+  SegmentRun& run = segments_[segment];
+  if (run.is_started) return;
+  run.is_started = true;
+  PartRun& part = parts_[collective_->segments[segment].part];
+  if (part.under_way++ != 0) return;
+  part.under_way_since = now_ns();
+  if (part.part->start_ns == 0) part.part->start_ns = part.under_way_since;
+}
+
+void RingRun::on_done(uint32_t segment) {
+  on_started(segment);  // of chunks without bytes nothing may have started
+  ++segments_done_;
+  PartRun& part = parts_[collective_->segments[segment].part];
+  --part.segments_left;
+  if (--part.under_way != 0) return;
+  const Nanoseconds now = now_ns();
+  part.part->wire_ns += now - part.under_way_since;
+  if (part.segments_left == 0) part.part->end_ns = now;
+}
+
+}  // namespace noria::bucketing

@@ -1,0 +1,122 @@
+// RingRun: the collective under way, as this rank sees it: where its bytes are, how far each
+// segment is, and what is to be given back at the end.
+//
+// begin() may allocate and registers memory that came without a region; afterwards nothing
+// allocates. Memory registered here is released by end(): when the last finished chunk is here, all
+// reads and writes that concern it are done, because each finished chunk has passed through every
+// rank.
+//
+// Threads: the engine's driver, one at a time.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "bucketing/collective.hpp"
+#include "bucketing/kernels.hpp"
+#include "bucketing/ring_core.hpp"
+
+namespace noria::bucketing {
+
+// A piece of memory inside a registered region.
+struct Place {
+  const transport::Region* region = nullptr;
+  std::byte* data = nullptr;
+
+  Place at(uint64_t offset) const { return {region, data + offset}; }
+  uint64_t offset() const { return static_cast<uint64_t>(data - region->base()); }
+};
+
+class RingRun {
+ public:
+  // `barrier_memory` holds one number: what a barrier reduces.
+  explicit RingRun(transport::Region barrier_memory) : barrier_memory_(std::move(barrier_memory)) {}
+
+  // False after core.fail().
+  bool begin(RingCore& core, Collective& collective);
+  void end();
+
+  bool is_active() const { return collective_ != nullptr; }
+  Collective& collective() { return *collective_; }
+  const Collective& collective() const { return *collective_; }
+  uint32_t segments() const { return static_cast<uint32_t>(segments_.size()); }
+  uint32_t segments_done() const { return segments_done_; }
+
+  // What this rank tells its right neighbour of the only part.
+  RemotePart own_part() const;
+  void set_left(const RemotePart& part) { parts_.front().left = part; }
+
+  // One chunk of one segment.
+  struct Piece {
+    uint32_t part = 0;
+    uint64_t count = 0;   // elements
+    uint64_t offset = 0;  // bytes within the part
+    uint64_t bytes = 0;
+  };
+  NORIA_HOT Piece piece(uint32_t segment, uint32_t chunk) const;
+  NORIA_HOT Place in(const Piece& piece) const { return parts_[piece.part].in.at(piece.offset); }
+  NORIA_HOT Place out(const Piece& piece) const { return parts_[piece.part].out.at(piece.offset); }
+  const RemotePart& left(const Piece& piece) const { return parts_[piece.part].left; }
+
+  // This rank's own input of the segment is complete.
+  NORIA_HOT bool is_ready(uint32_t segment) const {
+    // Acquire: pairs with the release of whoever counted down after writing the last element.
+    return pending_ == nullptr || pending_[segment].load(std::memory_order_acquire) == 0;
+  }
+  bool all_ready() const { return pending_ == nullptr; }
+
+  // out = fetched op in, and the division of an average at the last step.
+  NORIA_HOT void add(const Piece& piece, const std::byte* fetched, bool is_last_step);
+
+  // Steps of the segment that are through.
+  uint32_t reduced(uint32_t segment) const { return segments_[segment].reduced; }
+  uint32_t gathered(uint32_t segment) const { return segments_[segment].gathered; }
+  NORIA_HOT void on_started(uint32_t segment);  // again and again is fine
+  NORIA_HOT void on_reduced(uint32_t segment) {
+    ++segments_[segment].reduced;
+    on_step(segment);
+  }
+  NORIA_HOT void on_gathered(uint32_t segment) {
+    ++segments_[segment].gathered;
+    on_step(segment);
+  }
+  NORIA_HOT void on_sent(uint32_t segment) { on_step(segment); }
+
+ private:
+  struct PartRun {
+    Part* part = nullptr;
+    Place in, out;
+    RemotePart left;
+    uint32_t element_bytes = 4;
+    uint32_t segments_left = 0;
+    uint32_t under_way = 0;
+    Nanoseconds under_way_since = 0;
+  };
+  struct SegmentRun {
+    uint32_t reduced = 0, gathered = 0;
+    uint32_t steps_left = 0;  // of all kinds; 0: done
+    bool is_started = false;
+  };
+
+  bool place_part(RingCore& core, Part& part, bool uses_in, bool uses_out, PartRun* run);
+  const transport::Region* register_memory(RingCore& core, std::byte* data, uint64_t bytes);
+  NORIA_HOT void on_step(uint32_t segment) {
+    if (--segments_[segment].steps_left == 0) on_done(segment);
+  }
+  NORIA_HOT void on_done(uint32_t segment);
+
+  transport::Region barrier_memory_;
+  Collective* collective_ = nullptr;
+  const std::atomic<uint32_t>* pending_ = nullptr;
+  uint32_t ranks_ = 1, steps_ = 0;
+  uint32_t segments_done_ = 0;
+  std::vector<transport::Region> regions_;  // registered for this collective only
+  std::vector<PartRun> parts_;
+  std::vector<SegmentRun> segments_;
+};
+
+}  // namespace noria::bucketing

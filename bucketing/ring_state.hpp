@@ -1,0 +1,68 @@
+// Ring::State: the phases of a ring and the order in which they are asked.
+//
+// Threads: as Ring.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "bucketing/control.hpp"
+#include "bucketing/ring.hpp"
+#include "bucketing/ring_broadcast.hpp"
+#include "bucketing/ring_core.hpp"
+#include "bucketing/ring_gather.hpp"
+#include "bucketing/ring_inbox.hpp"
+#include "bucketing/ring_outbox.hpp"
+#include "bucketing/ring_pull.hpp"
+#include "bucketing/ring_push.hpp"
+#include "bucketing/ring_run.hpp"
+#include "bucketing/ring_wire.hpp"
+
+namespace noria::bucketing {
+
+class Ring::State {
+ public:
+  // Registered memory of the ring itself.
+  struct Memory {
+    transport::Region inbox, outbox, scratch, barrier;
+  };
+  State(transport::Domain& domain, RingPlace place, RingLinks links, bool reads, Memory memory,
+        ControlPlane* control);
+
+  void start(Collective& collective);
+  NORIA_HOT Progress advance();
+  void close();
+
+  const Failure& failure() const { return core_.failure(); }
+  std::string waiting_for() const;
+  bool uses_reads() const { return reads_; }
+  const RingPlace& place() const { return core_.place(); }
+  ControlPlane& control() { return *control_; }
+
+ private:
+  NORIA_HOT bool exchange_headers();
+  NORIA_HOT bool work();
+  bool is_complete() const;
+  RingHeader make_header(const Collective& collective) const;
+  bool is_header_right(const RingHeader& header);
+
+  const bool reads_;
+  // Memory and what uses it come before the connections, which must hang up first.
+  RingInbox inbox_;
+  RingOutbox outbox_;
+  RingRun run_;
+  RingPull pull_;
+  RingPush push_;
+  RingGather gather_;
+  RingBroadcast broadcast_;
+  RingCore core_;
+  ControlPlane* control_;  // borrowed; outlives the ring
+
+  uint64_t sequence_ = 0;  // of the current collective
+  RingHeader header_;      // what this rank says of it
+  bool has_sent_header_ = false;
+  bool has_left_header_ = false;
+  std::string waited_for_;  // when it was closed
+};
+
+}  // namespace noria::bucketing

@@ -1,0 +1,471 @@
+// Whole rings in one thread over a transport that is as late and as unwilling as it may be. What
+// goes wrong here goes wrong for the same seed each time.
+
+#include "bucketing/ring.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bucketing/kernels.hpp"
+#include "tests/support/fake_transport.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+// n ranks, each with a domain and a ring.
+class Circle {
+ public:
+  Circle(uint32_t ranks, bool reads, uint64_t seed) : random_(seed) {
+    test::seed_fake_transport(seed);
+    test::set_fake_chances(50, 10);
+    for (uint32_t rank = 0; rank < ranks; ++rank) domains_.push_back(test::make_fake_domain());
+    std::vector<RingLinks> links(ranks);
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      const uint32_t right = RingPlace{rank, ranks}.right();
+      auto reduce = test::connect_fake(*domains_[rank], *domains_[right]);
+      auto gather = test::connect_fake(*domains_[rank], *domains_[right]);
+      links[rank].reduce_out = std::move(reduce.send);
+      links[right].reduce_in = std::move(reduce.recv);
+      links[rank].gather_out = std::move(gather.send);
+      links[right].gather_in = std::move(gather.recv);
+    }
+    for (uint32_t rank = 0; rank < ranks; ++rank)
+      rings_.push_back(
+          Ring::over(*domains_[rank], {rank, ranks}, std::move(links[rank]), reads, nullptr)
+              .value());
+    progress_.assign(ranks, Ring::Progress::none);
+    active_.assign(ranks, false);
+  }
+  ~Circle() {
+    rings_.clear();
+    EXPECT_EQ(test::fake_regions_alive(), 0U);
+  }
+
+  uint32_t size() const { return static_cast<uint32_t>(rings_.size()); }
+  Ring& ring(uint32_t rank) { return *rings_[rank]; }
+  transport::Domain& domain(uint32_t rank) { return *domains_[rank]; }
+
+  void start(uint32_t rank, Collective& collective) {
+    rings_[rank]->start(collective);
+    progress_[rank] = Ring::Progress::some;
+    active_[rank] = true;
+  }
+
+  // Moves ranks in random order until all that started have finished or failed; `meanwhile` is
+  // called now and then. False if they got stuck.
+  template <class Meanwhile>
+  bool run(Meanwhile meanwhile) {
+    for (int turn = 0; turn < 2'000'000; ++turn) {
+      const auto rank = static_cast<uint32_t>(random_() % size());
+      const Ring::Progress progress = rings_[rank]->advance();
+      if (active_[rank]) progress_[rank] = progress;
+      if (progress == Ring::Progress::finished || progress == Ring::Progress::failed)
+        active_[rank] = false;
+      if (turn % 16 != 0) continue;
+      meanwhile();
+      if (std::find(active_.begin(), active_.end(), true) == active_.end()) return true;
+    }
+    return false;
+  }
+  bool run() {
+    return run([] {});
+  }
+
+  Ring::Progress progress(uint32_t rank) const { return progress_[rank]; }
+  std::mt19937_64& random() { return random_; }
+
+  // For failures of a test: what each rank waits for.
+  std::string waits() const {
+    std::string text;
+    for (size_t i = 0; i < rings_.size(); ++i)
+      text += "rank " + std::to_string(i) + ": " + rings_[i]->waiting_for() + "; " +
+              rings_[i]->failure().text + '\n';
+    return text;
+  }
+
+ private:
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<transport::Domain>> domains_;
+  std::vector<std::unique_ptr<Ring>> rings_;
+  std::vector<Ring::Progress> progress_;  // of the collective started last
+  std::vector<bool> active_;
+};
+
+// One rank's buffers and collective of int64: input depends on rank and index.
+struct Member {
+  std::vector<int64_t> in, out;
+  Collective collective;
+
+  static int64_t value(uint32_t rank, uint64_t index) {
+    return static_cast<int64_t>(rank + 1) * 1'000'003 + static_cast<int64_t>(index * 7919 % 65521);
+  }
+
+  Member(uint32_t rank, uint32_t ranks, uint64_t count, bool in_place) : in(count), out(count, -1) {
+    for (uint64_t i = 0; i < count; ++i) in[i] = value(rank, i);
+    if (in_place) out = in;
+    collective.parts = {
+        {.in = reinterpret_cast<const std::byte*>(in_place ? out.data() : in.data()),
+         .out = reinterpret_cast<std::byte*>(out.data()),
+         .count = count,
+         .dtype = NORIA_INT64,
+         .op = NORIA_SUM}};
+    prepare(collective, ranks);
+  }
+};
+
+int64_t sum_of(uint32_t ranks, uint64_t index) {
+  int64_t sum = 0;
+  for (uint32_t rank = 0; rank < ranks; ++rank) sum += Member::value(rank, index);
+  return sum;
+}
+
+struct Case {
+  uint32_t ranks;
+  bool reads;
+};
+
+class RingTest : public testing::TestWithParam<Case> {
+ protected:
+  uint32_t ranks() const { return GetParam().ranks; }
+  bool reads() const { return GetParam().reads; }
+
+  std::vector<std::unique_ptr<Member>> members(uint64_t count, bool in_place) const {
+    std::vector<std::unique_ptr<Member>> all;
+    for (uint32_t rank = 0; rank < ranks(); ++rank)
+      all.push_back(std::make_unique<Member>(rank, ranks(), count, in_place));
+    return all;
+  }
+
+  // Elements of one full segment.
+  uint64_t full_segment() const { return ranks() * kChunkBytes / sizeof(int64_t); }
+  // Enough segments for several to be under way at once, few enough for a test.
+  uint64_t several_segments() const { return (ranks() <= 4 ? 4 : 2) * full_segment() + 3; }
+};
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  return std::to_string(info.param.ranks) + (info.param.reads ? "_reads" : "_messages");
+}
+INSTANTIATE_TEST_SUITE_P(Ways, RingTest,
+                         testing::Values(Case{2, true}, Case{2, false}, Case{3, true},
+                                         Case{3, false}, Case{4, true}, Case{5, false},
+                                         Case{8, true}, Case{8, false}),
+                         name_of);
+
+TEST_P(RingTest, Reduces_every_size_in_place_and_not) {
+  uint64_t seed = 1;
+  for (const uint64_t count :
+       {uint64_t{0}, uint64_t{1}, uint64_t{ranks() - 1}, uint64_t{ranks()}, uint64_t{ranks() + 1},
+        uint64_t{16 * ranks() + 1}, full_segment() - 1, several_segments()})
+    for (const bool in_place : {false, true}) {
+      Circle circle(ranks(), reads(), ++seed);
+      auto all = members(count, in_place);
+      for (uint32_t rank = 0; rank < ranks(); ++rank) circle.start(rank, all[rank]->collective);
+      ASSERT_TRUE(circle.run()) << circle.waits();
+
+      // Expect: the exact sum on every rank; inputs untouched when not in place.
+      for (uint32_t rank = 0; rank < ranks(); ++rank) {
+        ASSERT_EQ(circle.progress(rank), Ring::Progress::finished) << circle.waits();
+        for (uint64_t i = 0; i < count; ++i) {
+          ASSERT_EQ(all[rank]->out[i], sum_of(ranks(), i)) << "rank " << rank << " element " << i;
+          ASSERT_EQ(all[rank]->in[i], Member::value(rank, i));
+        }
+      }
+    }
+}
+
+TEST_P(RingTest, Collectives_follow_each_other_in_the_same_memory) {
+  Circle circle(ranks(), reads(), 3);
+  auto all = members(full_segment() + 5, true);
+  for (int round = 0; round < 4; ++round) {
+    for (uint32_t rank = 0; rank < ranks(); ++rank) {
+      for (uint64_t i = 0; i < all[rank]->out.size(); ++i)
+        all[rank]->out[i] = Member::value(rank, i + static_cast<uint64_t>(round));
+      circle.start(rank, all[rank]->collective);
+    }
+    ASSERT_TRUE(circle.run()) << circle.waits();
+    for (uint32_t rank = 0; rank < ranks(); ++rank)
+      for (uint64_t i = 0; i < all[rank]->out.size(); ++i)
+        ASSERT_EQ(all[rank]->out[i], sum_of(ranks(), i + static_cast<uint64_t>(round)));
+  }
+}
+
+TEST_P(RingTest, A_rank_may_run_ahead_into_the_next_collective) {
+  Circle circle(ranks(), reads(), 4);
+  constexpr int kRounds = 12;
+  std::vector<std::vector<std::unique_ptr<Member>>> rounds;
+  for (int round = 0; round < kRounds; ++round)
+    rounds.push_back(members(static_cast<uint64_t>(round * 37 % 50), false));
+  std::vector<int> next(ranks(), 0);
+  const auto start_next = [&] {
+    for (uint32_t rank = 0; rank < ranks(); ++rank)
+      if (next[rank] < kRounds &&
+          (next[rank] == 0 || circle.progress(rank) == Ring::Progress::finished))
+        circle.start(rank, rounds[static_cast<size_t>(next[rank]++)][rank]->collective);
+  };
+  start_next();
+  // Each rank starts its next one as soon as it is through, whatever the others do.
+  while (std::any_of(next.begin(), next.end(), [](int n) { return n < kRounds; }))
+    ASSERT_TRUE(circle.run(start_next)) << circle.waits();
+  ASSERT_TRUE(circle.run()) << circle.waits();
+  for (auto& all : rounds)
+    for (uint32_t rank = 0; rank < ranks(); ++rank)
+      for (uint64_t i = 0; i < all[rank]->out.size(); ++i)
+        ASSERT_EQ(all[rank]->out[i], sum_of(ranks(), i));
+}
+
+TEST_P(RingTest, Segments_may_become_ready_in_any_order) {
+  Circle circle(ranks(), reads(), 5);
+  auto all = members(several_segments(), false);
+  const size_t segments = all[0]->collective.segments.size();
+  std::vector<std::vector<std::atomic<uint32_t>>> pending;
+  for (uint32_t rank = 0; rank < ranks(); ++rank) {
+    pending.emplace_back(segments);
+    for (auto& count : pending.back()) count = 1;
+    all[rank]->collective.pending = pending.back().data();
+    // What is not ready is not there yet.
+    std::fill(all[rank]->in.begin(), all[rank]->in.end(), -77);
+    circle.start(rank, all[rank]->collective);
+  }
+  const auto make_one_ready = [&] {
+    const auto rank = static_cast<uint32_t>(circle.random()() % ranks());
+    const size_t k = circle.random()() % segments;
+    if (pending[rank][k] == 0) return;
+    const Segment& segment = all[rank]->collective.segments[k];
+    for (uint64_t i = segment.first; i < segment.first + segment.count; ++i)
+      all[rank]->in[i] = Member::value(rank, i);
+    pending[rank][k].store(0, std::memory_order_release);
+  };
+  ASSERT_TRUE(circle.run(make_one_ready)) << circle.waits();
+  for (uint32_t rank = 0; rank < ranks(); ++rank)
+    for (uint64_t i = 0; i < all[rank]->out.size(); ++i)
+      ASSERT_EQ(all[rank]->out[i], sum_of(ranks(), i)) << "rank " << rank << " element " << i;
+}
+
+TEST_P(RingTest, Parts_of_different_types_flow_as_one_stream_and_are_timed) {
+  Circle circle(ranks(), reads(), 6);
+  struct Step {
+    std::vector<float> gradients;
+    std::vector<double> more;
+    int64_t verdict;
+    std::vector<transport::Region> regions;
+    Collective collective;
+  };
+  std::vector<std::unique_ptr<Step>> steps;
+  const uint64_t floats = 2 * full_segment() + 11;
+  for (uint32_t rank = 0; rank < ranks(); ++rank) {
+    auto step = std::make_unique<Step>();
+    step->gradients.resize(floats);
+    step->more.resize(100);
+    for (size_t i = 0; i < floats; ++i) step->gradients[i] = static_cast<float>(rank + i % 1000);
+    for (size_t i = 0; i < 100; ++i) step->more[i] = static_cast<double>(rank * 100 + i);
+    step->verdict = rank;
+    const auto add = [&](void* data, uint64_t count, noria_dtype dtype, noria_op op) {
+      step->regions.push_back(
+          circle.domain(rank).register_region(data, count * dtype_bytes(dtype)).value());
+      step->collective.parts.push_back({.in = static_cast<std::byte*>(data),
+                                        .out = static_cast<std::byte*>(data),
+                                        .count = count,
+                                        .dtype = dtype,
+                                        .op = op});
+    };
+    add(step->gradients.data(), floats, NORIA_FLOAT32, NORIA_AVG);
+    add(step->more.data(), 0, NORIA_FLOAT64, NORIA_SUM);
+    add(step->more.data(), 100, NORIA_FLOAT64, NORIA_MIN);
+    add(&step->verdict, 1, NORIA_INT64, NORIA_MAX);
+    for (size_t i = 0; i < step->regions.size(); ++i)
+      step->collective.parts[i].in_region = step->collective.parts[i].out_region =
+          &step->regions[i];
+    prepare(step->collective, ranks());
+    steps.push_back(std::move(step));
+  }
+  for (uint32_t rank = 0; rank < ranks(); ++rank) {
+    Step& left = *steps[RingPlace{rank, ranks()}.left()];
+    for (const transport::Region& region : left.regions)
+      steps[rank]->collective.left.push_back(
+          {.in_region = region.remote(), .out_region = region.remote()});
+  }
+  for (uint32_t rank = 0; rank < ranks(); ++rank) circle.start(rank, steps[rank]->collective);
+  ASSERT_TRUE(circle.run()) << circle.waits();
+
+  for (uint32_t rank = 0; rank < ranks(); ++rank) {
+    const Step& step = *steps[rank];
+    const auto n = static_cast<float>(ranks());
+    for (size_t i = 0; i < floats; ++i) {
+      // Expect: these small integers add exactly, and the quotient is rounded once.
+      const float sum = n * (n - 1) / 2 + n * static_cast<float>(i % 1000);
+      ASSERT_EQ(step.gradients[i], sum / n);
+    }
+    for (size_t i = 0; i < 100; ++i) ASSERT_EQ(step.more[i], static_cast<double>(i));
+    EXPECT_EQ(step.verdict, ranks() - 1);
+    for (const Part& part : step.collective.parts) {
+      if (part.count == 0) continue;
+      EXPECT_GT(part.start_ns, 0);
+      EXPECT_GE(part.end_ns, part.start_ns);
+      EXPECT_LE(part.wire_ns, part.end_ns - part.start_ns);
+    }
+  }
+  // Regions die before the circle's count of them.
+  steps.clear();
+}
+
+TEST_P(RingTest, Floats_are_bitwise_equal_on_all_ranks) {
+  Circle circle(ranks(), reads(), 8);
+  const uint64_t count = full_segment() / 3;
+  std::vector<std::vector<float>> data(ranks(), std::vector<float>(count));
+  std::vector<std::unique_ptr<Collective>> all;
+  std::vector<double> exact(count, 0), magnitude(count, 0);
+  for (uint32_t rank = 0; rank < ranks(); ++rank) {
+    for (uint64_t i = 0; i < count; ++i) {
+      data[rank][i] = std::sin(static_cast<float>(rank * 1000 + i)) * 1e3F;
+      exact[i] += static_cast<double>(data[rank][i]);
+      magnitude[i] += std::fabs(static_cast<double>(data[rank][i]));
+    }
+    all.push_back(std::make_unique<Collective>());
+    auto* bytes = reinterpret_cast<std::byte*>(data[rank].data());
+    all[rank]->parts = {{.in = bytes, .out = bytes, .count = count}};
+    prepare(*all[rank], ranks());
+    circle.start(rank, *all[rank]);
+  }
+  ASSERT_TRUE(circle.run()) << circle.waits();
+  for (uint32_t rank = 1; rank < ranks(); ++rank)
+    EXPECT_EQ(std::memcmp(data[0].data(), data[rank].data(), count * sizeof(float)), 0);
+  for (uint64_t i = 0; i < count; ++i)
+    // Expect: |error| <= n * eps * sum |x|.
+    ASSERT_LE(std::fabs(static_cast<double>(data[0][i]) - exact[i]),
+              ranks() * 1.2e-7 * magnitude[i]);
+}
+
+TEST_P(RingTest, Broadcast_reaches_all_ranks_from_each_root) {
+  for (const uint32_t root : std::set<uint32_t>{0, 1, ranks() / 2, ranks() - 1})
+    for (const uint64_t count : {uint64_t{0}, uint64_t{1}, full_segment() + 1}) {
+      Circle circle(ranks(), reads(), 9 + root);
+      auto all = members(count, false);
+      for (uint32_t rank = 0; rank < ranks(); ++rank) {
+        Collective& collective = all[rank]->collective;
+        collective.kind = Kind::broadcast;
+        collective.root = static_cast<int32_t>(root);
+        if (rank != root) collective.parts[0].in = nullptr;
+        prepare(collective, ranks());
+        circle.start(rank, collective);
+      }
+      ASSERT_TRUE(circle.run()) << circle.waits();
+      for (uint32_t rank = 0; rank < ranks(); ++rank)
+        for (uint64_t i = 0; i < count; ++i)
+          ASSERT_EQ(all[rank]->out[i], Member::value(root, i))
+              << "rank " << rank << " root " << root;
+    }
+}
+
+TEST_P(RingTest, Nobody_leaves_a_barrier_before_the_last_has_come) {
+  Circle circle(ranks(), reads(), 10);
+  std::vector<std::unique_ptr<Collective>> all;
+  for (uint32_t rank = 0; rank < ranks(); ++rank) {
+    all.push_back(std::make_unique<Collective>());
+    all[rank]->kind = Kind::barrier;
+    prepare(*all[rank], ranks());
+  }
+  for (uint32_t rank = 0; rank + 1 < ranks(); ++rank) circle.start(rank, *all[rank]);
+  int turns = 0;
+  const auto last_comes_late = [&] {
+    if (++turns < 2000) {
+      for (uint32_t rank = 0; rank + 1 < ranks(); ++rank)
+        ASSERT_NE(circle.progress(rank), Ring::Progress::finished);
+    } else if (turns == 2000) {
+      circle.start(ranks() - 1, *all[ranks() - 1]);
+    }
+  };
+  ASSERT_TRUE(circle.run(last_comes_late)) << circle.waits();
+  EXPECT_GE(turns, 2000);
+  for (uint32_t rank = 0; rank < ranks(); ++rank)
+    EXPECT_EQ(circle.progress(rank), Ring::Progress::finished);
+}
+
+TEST_P(RingTest, Ranks_that_differ_are_told_apart_and_named) {
+  struct Wrong {
+    Kind kind;
+    uint64_t count;
+    noria_status code;
+    const char* text;
+  };
+  for (const Wrong& wrong :
+       {Wrong{Kind::all_reduce, 101, NORIA_E_MISMATCH, "of 101 int64, sum"},
+        Wrong{Kind::broadcast, 100, NORIA_E_ORDER, "broadcast of 100 int64 from rank 0"},
+        Wrong{Kind::barrier, 100, NORIA_E_ORDER, "called barrier"}}) {
+    Circle circle(ranks(), reads(), 11);
+    auto all = members(100, true);
+    all[1] = std::make_unique<Member>(1, ranks(), wrong.count, true);
+    all[1]->collective.kind = wrong.kind;
+    prepare(all[1]->collective, ranks());
+    for (uint32_t rank = 0; rank < ranks(); ++rank) circle.start(rank, all[rank]->collective);
+    for (int turn = 0; turn < 20000; ++turn)
+      for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).advance();
+
+    // Expect: rank 1 and its right neighbour each name both.
+    for (const uint32_t rank : {1U, RingPlace{1, ranks()}.right()}) {
+      const Failure& failure = circle.ring(rank).failure();
+      EXPECT_EQ(failure.code, wrong.code) << failure.text;
+      EXPECT_NE(failure.text.find(wrong.text), std::string::npos) << failure.text;
+      EXPECT_NE(failure.text.find("all_reduce of 100 int64, sum"), std::string::npos)
+          << failure.text;
+      EXPECT_EQ(circle.ring(rank).advance(), Ring::Progress::failed);
+    }
+    for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).close();
+  }
+}
+
+TEST_P(RingTest, A_neighbour_that_hangs_up_fails_the_collective_on_its_neighbours) {
+  Circle circle(ranks(), reads(), 12);
+  auto all = members(several_segments(), false);
+  // The last segment never becomes ready on rank 0, so nobody gets through.
+  std::vector<std::atomic<uint32_t>> pending(all[0]->collective.segments.size());
+  pending.back() = 1;
+  all[0]->collective.pending = pending.data();
+  for (uint32_t rank = 0; rank < ranks(); ++rank) circle.start(rank, all[rank]->collective);
+  for (int turn = 0; turn < 100; ++turn)
+    for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).advance();
+  circle.ring(1).close();
+  for (int turn = 0; turn < 5000; ++turn)
+    for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).advance();
+
+  // Expect: both neighbours say what the connection said; their memory is given back by close().
+  for (const uint32_t rank : {0U, RingPlace{1, ranks()}.right()}) {
+    EXPECT_EQ(circle.ring(rank).failure().code, NORIA_E_PEER);
+    EXPECT_NE(circle.ring(rank).failure().text.find("fake connection"), std::string::npos);
+  }
+  for (uint32_t rank = 0; rank < ranks(); ++rank) {
+    circle.ring(rank).close();
+    EXPECT_FALSE(circle.ring(rank).waiting_for().empty());
+  }
+}
+
+TEST_P(RingTest, Says_what_it_waits_for) {
+  Circle circle(ranks(), reads(), 13);
+  auto all = members(2 * full_segment(), false);
+  std::vector<std::atomic<uint32_t>> pending(all[0]->collective.segments.size());
+  for (auto& count : pending) count = 1;
+  all[0]->collective.pending = pending.data();
+  const std::string left = "rank " + std::to_string(ranks() - 1);
+
+  circle.start(0, all[0]->collective);
+  for (int turn = 0; turn < 1000; ++turn) circle.ring(0).advance();
+  EXPECT_EQ(circle.ring(0).waiting_for(), "the start of collective 1 from " + left);
+
+  for (uint32_t rank = 1; rank < ranks(); ++rank) circle.start(rank, all[rank]->collective);
+  for (int turn = 0; turn < 1000; ++turn)
+    for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).advance();
+  EXPECT_EQ(circle.ring(0).waiting_for(), "segment 1 of 2 to become ready on this rank");
+  EXPECT_EQ(circle.ring(1).waiting_for(), "segment 1 of 2 from rank 0");
+  for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).close();
+}
+
+}  // namespace
+}  // namespace noria::bucketing
