@@ -15,17 +15,32 @@
 
 namespace noria::transport {
 
-NORIA_HOT inline bool read_credit(wire::Credit& slot, uint64_t sequence, wire::Credit* out) {
+// A credit that was found whole; false for *not yet*. Borrows the slot until its message was sent.
+class CreditView {
+ public:
+  explicit operator bool() const { return slot_ != nullptr; }
+  // relaxed: ordered behind the acquire loads of read_credit(), and nobody writes the slot any more.
+  uint64_t address() const {
+    return std::atomic_ref(slot_->address).load(std::memory_order_relaxed);
+  }
+  uint64_t bytes() const { return std::atomic_ref(slot_->bytes).load(std::memory_order_relaxed); }
+  uint32_t rkey(unsigned rail) const {
+    return std::atomic_ref(slot_->rkeys[rail]).load(std::memory_order_relaxed);
+  }
+
+ private:
+  friend CreditView read_credit(wire::Credit& slot, uint64_t sequence);
+  explicit CreditView(wire::Credit* slot) : slot_(slot) {}
+  wire::Credit* slot_;  // atomic_ref takes no const object in C++20
+};
+
+NORIA_HOT inline CreditView read_credit(wire::Credit& slot, uint64_t sequence) {
   const auto wanted = static_cast<uint32_t>(sequence);
-  // acquire: pairs with the order in which the device lands a half; the words below are read after.
-  if (std::atomic_ref(slot.sequence).load(std::memory_order_acquire) != wanted) return false;
-  if (std::atomic_ref(slot.sequence_again).load(std::memory_order_acquire) != wanted) return false;
-  // relaxed: ordered behind the two loads above, and nobody writes the slot any more.
-  out->address = std::atomic_ref(slot.address).load(std::memory_order_relaxed);
-  out->bytes = std::atomic_ref(slot.bytes).load(std::memory_order_relaxed);
-  for (unsigned i = 0; i < kMaxRails; ++i)
-    out->rkeys[i] = std::atomic_ref(slot.rkeys[i]).load(std::memory_order_relaxed);
-  return true;
+  // acquire: pairs with the order in which the device lands a half; the rest is read after.
+  const bool is_whole =
+      std::atomic_ref(slot.sequence).load(std::memory_order_acquire) == wanted &&
+      std::atomic_ref(slot.sequence_again).load(std::memory_order_acquire) == wanted;
+  return CreditView(is_whole ? &slot : nullptr);
 }
 
 inline wire::Credit make_credit(uint64_t sequence, uint64_t address, uint64_t bytes,

@@ -92,25 +92,35 @@ void RecvState::on_piece(uint32_t qp, const verbs::Completion::Success& piece) {
     if (const Status posted = post_receives(qp); !posted.is_ok()) [[unlikely]]
       return link_.fail_by_post(posted.raw(), qp);
   }
-  const auto imm = wire::Immediate::unpack(piece.imm());
-  const uint64_t sequence = first_undone_ + ((imm.slot - first_undone_) & (kWindow - 1));
-  if (sequence >= next_ || imm != wire::Immediate::of(sequence, 0, imm.pieces) ||
-      (arrived_ >> imm.slot & 1) != 0) [[unlikely]]
-    return on_protocol_broken("a piece of no message that is awaited", piece.imm());
+  const uint32_t imm = piece.imm();
+  const uint32_t slot = wire::Immediate::slot_in(imm);
+  const uint64_t sequence = first_undone_ + ((slot - first_undone_) & (kWindow - 1));
+  if (sequence >= next_ || !wire::Immediate::is_of(imm, sequence, 0) ||
+      (arrived_ >> (slot & (kWindow - 1)) & 1) != 0) [[unlikely]]
+    return on_protocol_broken("a piece of no message that is awaited", imm);
 
-  Request& request = receives_[imm.slot];
+  Request& request = receives_[slot];
   uint16_t& left = RequestAccess::pieces_left(request);
-  if (left == 0) left = static_cast<uint16_t>(imm.pieces);
+  if (left == 0) left = static_cast<uint16_t>(wire::Immediate::unpack(imm).pieces);
   RequestAccess::bytes(request) += piece.bytes();
-  if (RequestAccess::bytes(request) > offered_[imm.slot]) [[unlikely]]
-    return on_protocol_broken("more bytes than were offered", piece.imm());
+  if (RequestAccess::bytes(request) > offered_[slot]) [[unlikely]]
+    return on_protocol_broken("more bytes than were offered", imm);
   if (--left != 0) return;
+  if (sequence != first_undone_) {
+    arrived_ |= uint64_t{1} << slot;
+    return;
+  }
+  RequestAccess::finish(request, Status());
+  ++first_undone_;
+  if (arrived_ != 0) finish_in_order();
+}
 
-  arrived_ |= uint64_t{1} << imm.slot;
-  while ((arrived_ >> wire::slot_of(first_undone_) & 1) != 0) {
-    const uint32_t slot = wire::slot_of(first_undone_++);
+void RecvState::finish_in_order() {
+  uint32_t slot = wire::slot_of(first_undone_);
+  while ((arrived_ >> slot & 1) != 0) {
     arrived_ &= ~(uint64_t{1} << slot);
     RequestAccess::finish(receives_[slot], Status());
+    slot = wire::slot_of(++first_undone_);
   }
 }
 

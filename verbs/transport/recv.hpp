@@ -68,6 +68,7 @@ class RecvState {
   Status post_receives(uint32_t qp);
   NORIA_HOT void post_credit(const wire::Credit& credit, uint32_t slot);
   NORIA_HOT void on_piece(uint32_t qp, const verbs::Completion::Success& piece);
+  NORIA_HOT void finish_in_order();
   NORIA_HOT void on_read(const WrId& id);
   NORIA_HOT void post_reads();
   NORIA_COLD void on_protocol_broken(const char* what, uint32_t imm);

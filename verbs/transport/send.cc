@@ -2,8 +2,6 @@
 
 #include <new>
 
-#include "verbs/transport/credit.hpp"
-
 namespace noria::transport {
 
 SendState::SendState(DomainState& domain, const ConnectOptions& options)
@@ -36,66 +34,74 @@ void SendState::start() {
   link_.publish(*this);
 }
 
-Request* SendState::next_request(wire::Credit* credit) {
-  const uint32_t slot = wire::slot_of(next_);
-  Request& request = requests_[slot];
-  if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
-  return read_credit(ring_[slot], next_, credit) ? &request : nullptr;
-}
-
-uint32_t SendState::next_qp() {
+inline uint32_t SendState::next_qp() {
   const uint32_t qp = next_qp_;
   next_qp_ = qp + 1 == shares_.count ? 0 : qp + 1;
   return qp;
 }
 
-void SendState::post(uint32_t qp, const Piece& piece, const wire::Credit& credit, uint32_t imm) {
-  write_.set_remote(credit.address + piece.offset, credit.rkeys[link_.rail_of(qp)]);
+inline void SendState::post(const Piece& piece, uint64_t local_address, uint32_t lkey, uint32_t imm,
+                            const CreditView& credit) {
+  write_.set_local(local_address, static_cast<uint32_t>(piece.bytes), lkey);
+  write_.set_remote(credit.address() + piece.offset, credit.rkey(link_.rail_of(piece.qp)));
   write_.set_imm(imm);
-  write_.set_id(WrId::make(link_.id_base(), WrKind::piece, qp, wire::slot_of(next_)));
-  if (const int error = write_.post(link_.qp(qp)); error != 0) [[unlikely]]
-    link_.fail_by_post(error, qp);
+  write_.set_id(WrId::make(link_.id_base(), WrKind::piece, piece.qp, wire::slot_of(next_)));
+  if (const int error = write_.post(link_.qp(piece.qp)); error != 0) [[unlikely]]
+    link_.fail_by_post(error, piece.qp);
 }
 
 Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_t bytes) {
-  wire::Credit credit;
-  Request* const request = next_request(&credit);
-  if (request == nullptr) return nullptr;
+  const uint32_t slot = wire::slot_of(next_);
+  Request& request = requests_[slot];
+  if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
+  const CreditView credit = read_credit(ring_[slot], next_);
+  if (!credit) return nullptr;
   const bool is_inside = bytes == 0 || (region != nullptr && region->contains(offset, bytes));
-  if (!is_inside || bytes > credit.bytes || bytes > max_message_bytes_) [[unlikely]]
-    return RequestAccess::refuse(*request, wire::slot_of(next_), Code::bad_argument);
+  if (!is_inside || bytes > credit.bytes() || bytes > max_message_bytes_) [[unlikely]]
+    return RequestAccess::refuse(request, slot, Code::bad_argument);
 
-  Cut pieces;
-  cut(bytes, shares_, stripe_min_, next_qp(), &pieces);
-  RequestAccess::take(*request, wire::slot_of(next_), bytes, pieces.count);
-  const uint32_t imm = wire::Immediate::of(next_, 0, pieces.count).pack();
   write_.set_flags(IBV_SEND_SIGNALED);
-  for (uint32_t i = 0; i < pieces.count; ++i) {
-    const Piece& piece = pieces.piece[i];
-    if (bytes != 0)
-      write_.set_local(region->address() + offset + piece.offset,
-                       static_cast<uint32_t>(piece.bytes), region->lkey(link_.rail_of(piece.qp)));
-    else
-      write_.set_local(0, 0, 0);
-    post(piece.qp, piece, credit, imm);
+  if (shares_.count > 1 && bytes >= stripe_min_) {
+    post_striped(*region, offset, bytes, request, credit);
+  } else {
+    const Piece whole{.offset = 0, .bytes = bytes, .qp = next_qp()};
+    RequestAccess::take(request, slot, bytes, 1);
+    post(whole, bytes != 0 ? region->address() + offset : 0,
+         bytes != 0 ? region->lkey(link_.rail_of(whole.qp)) : 0,
+         wire::Immediate::of(next_, 0, 1).pack(), credit);
   }
   ++next_;
-  return request;
+  return &request;
+}
+
+void SendState::post_striped(const RegionState& region, uint64_t offset, uint64_t bytes,
+                             Request& request, const CreditView& credit) {
+  Cut pieces;
+  cut(bytes, shares_, stripe_min_, 0, &pieces);
+  RequestAccess::take(request, wire::slot_of(next_), bytes, pieces.count);
+  const uint32_t imm = wire::Immediate::of(next_, 0, pieces.count).pack();
+  for (uint32_t i = 0; i < pieces.count; ++i) {
+    const Piece& piece = pieces.piece[i];
+    post(piece, region.address() + offset + piece.offset, region.lkey(link_.rail_of(piece.qp)), imm,
+         credit);
+  }
 }
 
 Request* SendState::try_send_inline(const void* data, uint32_t bytes) {
-  wire::Credit credit;
-  Request* const request = next_request(&credit);
-  if (request == nullptr) return nullptr;
-  if (bytes > SendConnection::kInlineBytes || bytes > credit.bytes) [[unlikely]]
-    return RequestAccess::refuse(*request, wire::slot_of(next_), Code::bad_argument);
+  const uint32_t slot = wire::slot_of(next_);
+  Request& request = requests_[slot];
+  if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
+  const CreditView credit = read_credit(ring_[slot], next_);
+  if (!credit) return nullptr;
+  if (bytes > SendConnection::kInlineBytes || bytes > credit.bytes()) [[unlikely]]
+    return RequestAccess::refuse(request, slot, Code::bad_argument);
 
-  RequestAccess::take(*request, wire::slot_of(next_), bytes, 1);
+  RequestAccess::take(request, slot, bytes, 1);
   write_.set_flags(IBV_SEND_SIGNALED | IBV_SEND_INLINE);
-  write_.set_local(reinterpret_cast<uintptr_t>(data), bytes, 0);
-  post(next_qp(), {.offset = 0, .bytes = bytes}, credit, wire::Immediate::of(next_, 0, 1).pack());
+  post({.offset = 0, .bytes = bytes, .qp = next_qp()}, reinterpret_cast<uintptr_t>(data), 0,
+       wire::Immediate::of(next_, 0, 1).pack(), credit);
   ++next_;
-  return request;
+  return &request;
 }
 
 void SendState::on_completion(const WrId& id, const verbs::Completion& completion) {

@@ -9,6 +9,7 @@
 
 #include <memory>
 
+#include "verbs/transport/credit.hpp"
 #include "verbs/transport/link.hpp"
 #include "verbs/transport/region_state.hpp"
 #include "verbs/transport/request_access.hpp"
@@ -34,10 +35,11 @@ class SendState {
  private:
   SendState(DomainState& domain, const ConnectOptions& options);
 
-  // The request of the next message if it may go now: credit there, slot free, link up.
-  NORIA_HOT Request* next_request(wire::Credit* credit);
   NORIA_HOT uint32_t next_qp();
-  NORIA_HOT void post(uint32_t qp, const Piece& piece, const wire::Credit& credit, uint32_t imm);
+  NORIA_HOT void post(const Piece& piece, uint64_t local_address, uint32_t lkey, uint32_t imm,
+                      const CreditView& credit);
+  NORIA_HOT void post_striped(const RegionState& region, uint64_t offset, uint64_t bytes,
+                              Request& request, const CreditView& credit);
   NORIA_HOT void finish_in_order();
 
   std::unique_ptr<RegionState> ring_memory_;  // outlives the queue pairs that the peer writes by

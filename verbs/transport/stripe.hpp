@@ -28,16 +28,17 @@ struct Shares {
   uint32_t count = 1;
 };
 
+// No initial values: a Cut is filled on the data path.
 struct Piece {
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-  uint32_t qp = 0;  // index of the queue pair it goes to
+  uint64_t offset;
+  uint64_t bytes;
+  uint32_t qp;  // index of the queue pair it goes to
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
 struct Cut {
   std::array<Piece, wire::kMaxQps> piece;
-  uint32_t count = 0;
+  uint32_t count;
 };
 
 // One weight per queue pair, 1 to kMaxQps of them; if all are zero they count as equal.

@@ -219,6 +219,12 @@ struct Immediate {
             .epoch = bits >> (kSlotBits + kLapBits) & ((1u << kEpochBits) - 1),
             .pieces = (bits >> (kSlotBits + kLapBits + kEpochBits)) + 1};
   }
+  // The slot in packed bits, and whether they belong to this message whatever its pieces.
+  static constexpr uint32_t slot_in(uint32_t bits) { return bits & ((1u << kSlotBits) - 1); }
+  static constexpr bool is_of(uint32_t bits, uint64_t sequence, uint32_t epoch) {
+    constexpr uint32_t kMessage = (1u << (kSlotBits + kLapBits + kEpochBits)) - 1;
+    return ((bits ^ of(sequence, epoch, 1).pack()) & kMessage) == 0;
+  }
   friend constexpr bool operator==(const Immediate&, const Immediate&) = default;
 };
 static_assert(Immediate::kSlotBits + Immediate::kLapBits + Immediate::kEpochBits +
