@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/units.hpp"
-#include "support/transport_pair.hpp"
+#include "tests/support/transport_pair.hpp"
 
 namespace noria::transport {
 namespace {

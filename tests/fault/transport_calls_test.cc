@@ -4,7 +4,7 @@
 #include <cerrno>
 
 #include "base/log.hpp"
-#include "support/transport_pair.hpp"
+#include "tests/support/transport_pair.hpp"
 
 namespace noria::transport {
 namespace {

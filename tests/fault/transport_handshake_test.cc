@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "support/transport_pair.hpp"
+#include "tests/support/transport_pair.hpp"
 #include "verbs/transport/socket.hpp"
 #include "verbs/transport/wire.hpp"
 

@@ -3,7 +3,7 @@
 #include <signal.h>
 
 #include "base/units.hpp"
-#include "support/transport_end.hpp"
+#include "tests/support/transport_end.hpp"
 
 namespace noria::transport {
 namespace {

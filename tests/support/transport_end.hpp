@@ -3,8 +3,8 @@
 // Threads: one.
 #pragma once
 
-#include "support/crew.hpp"
-#include "support/transport_pair.hpp"
+#include "tests/support/crew.hpp"
+#include "tests/support/transport_pair.hpp"
 
 namespace noria::test {
 
