@@ -18,7 +18,7 @@ noria_status call(noria_comm* comm, const void* in, void* out, uint64_t count, n
 // Each rank sends and receives this many times the size.
 double bus_factor(int ranks) { return 2.0 * (ranks - 1) / ranks; }
 
-constexpr CollectiveKind kKind{kName, &call, &bus_factor};
+constexpr CollectiveKind kKind{kName, "all_reduce", &call, &bus_factor};
 
 int body(int argc, char** argv) {
   BenchOptions options;

@@ -50,7 +50,7 @@ class Bench {
  private:
   void call(const Cell& cell, const void* in, noria_work** work) {
     require(kind_.call(comm_.get(), in, out_.get(), cell.count, cell.dtype, cell.op, work),
-            kind_.tool);
+            kind_.collective);
   }
 
   Measurement measure_half(const Cell& cell, void* in) {
@@ -101,7 +101,7 @@ class Bench {
       call(cell, in, &work);
       works.emplace_back(work);
     }
-    for (const Work& work : works) require(noria_work_wait(work.get(), 0), kind_.tool);
+    for (const Work& work : works) require(noria_work_wait(work.get(), 0), kind_.collective);
     return {};
   }
 

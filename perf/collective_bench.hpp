@@ -17,6 +17,7 @@ namespace noria::perf {
 // What differs between the tools of the family.
 struct CollectiveKind {
   const char* tool;
+  const char* collective;  // for the text of failures
   noria_status (*call)(noria_comm* comm, const void* in, void* out, uint64_t count,
                        noria_dtype dtype, noria_op op, noria_work** work);
   double (*bus_factor)(int ranks);  // busbw / algbw

@@ -81,9 +81,9 @@ void add_flags(CLI::App& app, Options& o) {
          "latency 20 us unless NORIA_SOFT_LATENCY_US is set")
       ->check(real_number(0.01, 100));
   app.add_option("--bucket-mib", o.bucket_mib, "cap of a bucket, MiB (25)")
-      ->check(real_number(0.001, 1 << 20));
+      ->check(real_number(0.001, 100000));
   app.add_option("--first-bucket-mib", o.first_bucket_mib, "cap of the first bucket, MiB (1)")
-      ->check(real_number(0.001, 1 << 20));
+      ->check(real_number(0.001, 100000));
   app.add_option("--steps", o.steps, "measured steps a mode (10)")->check(whole_number(1, 100000));
   app.add_option("--warmup", o.warmups, "steps before them (2)")->check(whole_number(0, 100000));
   app.add_flag("--copy", o.copies, "gradients in memory of the tool's own; default: noria's arena");

@@ -150,9 +150,8 @@ std::string overlap_table(const OverlapSummary& s) {
   const ModeSummary* bucketed = bucketed_of(s);
   if (s.full_buckets_step_ms && bucketed != nullptr)
     text += text_of(
-        "#\n# Buckets that start only when full could not end a step before %.2f ms; measured %.2f "
-        "ms "
-        "(a bucket is sent while it fills).\n",
+        "#\n# Buckets sent only when full could end a step after %.2f ms at best; sent while they "
+        "fill, they took %.2f ms.\n",
         *s.full_buckets_step_ms, bucketed->step_ms);
   if (!s.notice.empty()) text += "# " + s.notice + "\n";
   return text;

@@ -55,7 +55,8 @@ Drawing drawing_of(const DataSpec& spec) {
     drawing.factors = !drawing.powers;
   }
   // A sum of n values of b bits needs b + ceil(log2 n) bits. More than 20 add nothing.
-  const int growth = std::bit_width(static_cast<unsigned>(std::max(spec.ranks, 1) - 1));
+  const auto growth =
+      static_cast<int>(std::bit_width(static_cast<unsigned>(std::max(spec.ranks, 1) - 1)));
   drawing.bits = spec.exact ? std::clamp(significand - growth, 1, 20) : significand;
   return drawing;
 }

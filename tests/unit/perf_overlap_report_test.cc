@@ -125,8 +125,8 @@ TEST(Overlap_table, Says_what_ran_over_what_link_and_with_what_result) {
       "    bucketed      12.50      13.00      10.00        2.50       0.800     0.001     0.500 "
       "      0\n"
       "#\n"
-      "# Buckets that start only when full could not end a step before 13.50 ms; measured 12.50 "
-      "ms (a bucket is sent while it fills).\n"
+      "# Buckets sent only when full could end a step after 13.50 ms at best; sent while they "
+      "fill, they took 12.50 ms.\n"
       "# no RDMA device was found\n");
 }
 

@@ -1,0 +1,32 @@
+// Runs another program and takes what it writes to standard output.
+//
+// The program dies with this process. It has `limit` to end, then it is asked (TERM), so that a
+// launcher can end what it started, and a little later killed.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.hpp"
+
+namespace noria::perf {
+
+struct ProgramEnd {
+  int exit_code = -1;  // -1: ended by a signal, or by the limit
+  std::string output;
+};
+
+// `environment` is added to this process's own. Throws ToolError (environment) if nothing can be
+// started; a program that is not found ends with 127, as in a shell.
+ProgramEnd run_program(const std::vector<std::string>& command,
+                       const std::vector<std::pair<std::string, std::string>>& environment,
+                       Nanoseconds limit);
+
+// As one would type it.
+std::string command_text(const std::vector<std::string>& command,
+                         const std::vector<std::pair<std::string, std::string>>& environment);
+
+}  // namespace noria::perf

@@ -1,0 +1,204 @@
+// compare_mpi: noria's all-reduce against OpenMPI's over shared memory, on this machine, in turn.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "perf/child_program.hpp"
+#include "perf/command_line.hpp"
+#include "perf/nccl_tests_json.hpp"
+#include "perf/sizes.hpp"
+#include "perf/stats.hpp"
+
+namespace noria::perf {
+namespace {
+
+constexpr const char* kName = "compare_mpi";
+constexpr int kPilotIterations = 20;
+constexpr int kWarmups = 5;
+
+struct Options {
+  std::vector<std::string> sizes{"64K", "1M", "25M"};
+  int ranks = 2;
+  int rounds = 5;
+  double seconds = 1;
+  std::string results;
+};
+
+// The three that run in turn.
+enum Contender : size_t { kMpi = 0, kRead = 1, kMessage = 2 };
+constexpr std::array<const char*, 3> kNames{"OpenMPI", "noria, reads", "noria, messages"};
+
+struct Command {
+  std::vector<std::string> words;
+  std::vector<std::pair<std::string, std::string>> environment;
+};
+
+std::string own_folder() {
+  std::array<char, 4096> path{};
+  const ssize_t n = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
+  const std::string self(path.data(), static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  return self.substr(0, self.rfind('/') + 1);
+}
+
+// Neither is bound to cores; both use one buffer in and one out, floats, sum.
+Command command_of(Contender who, const Options& options, const std::string& bytes,
+                   int64_t iterations) {
+  const std::string n = std::to_string(iterations);
+  const std::string w = std::to_string(kWarmups);
+  if (who == kMpi)
+    return {{"mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
+             "pml", "ob1", "--mca", "btl", "vader,self", "-n", std::to_string(options.ranks),
+             own_folder() + "mpi_all_reduce_bench", bytes, n, w},
+            {}};
+  return {{own_folder() + "all_reduce_perf", "-g", std::to_string(options.ranks), "-b", bytes, "-e",
+           bytes, "-n", n, "-w", w, "-c", "0", "--json"},
+          {{"NORIA_RING_FETCH", who == kRead ? "read" : "message"}}};
+}
+
+double time_us(Contender who, const Options& options, const std::string& bytes,
+               int64_t iterations) {
+  const Command command = command_of(who, options, bytes, iterations);
+  const auto limit = static_cast<Nanoseconds>(options.seconds * 60e9) + 60_s;
+  const ProgramEnd end = run_program(command.words, command.environment, limit);
+  if (end.exit_code != 0)
+    throw ToolError(Exit::environment, std::string(kNames[who]) + " failed with exit code " +
+                                           std::to_string(end.exit_code) + ": " +
+                                           command_text(command.words, command.environment));
+  const auto json = nlohmann::json::parse(end.output, nullptr, false);
+  if (json.is_number()) return json.get<double>();
+  if (!json.is_object())
+    throw ToolError(Exit::environment,
+                    std::string(kNames[who]) + " printed no time: " + end.output);
+  return json.at("results").at(0).at("out_of_place").at("time").get<double>();
+}
+
+struct SizeResult {
+  uint64_t bytes = 0;
+  std::array<double, 3> median_us{};
+  std::array<double, 3> ratio{};  // MPI's time over the contender's: median of the rounds' ratios
+};
+
+SizeResult measure(const Options& options, uint64_t bytes) {
+  const std::string text = std::to_string(bytes);
+  std::array<int64_t, 3> iterations{};
+  for (const Contender who : {kMpi, kRead, kMessage}) {
+    const double pilot = time_us(who, options, text, kPilotIterations);
+    iterations[who] = std::max<int64_t>(std::llround(options.seconds * 1e6 / std::max(pilot, 0.1)),
+                                        kPilotIterations);
+  }
+  std::array<std::vector<double>, 3> times, ratios;
+  for (int round = 0; round < options.rounds; ++round) {
+    if (::isatty(STDERR_FILENO) != 0)
+      std::fprintf(stderr, "\r\033[K%s bytes: round %d of %d\r", text.c_str(), round + 1,
+                   options.rounds);
+    for (const Contender who : {kMpi, kRead, kMessage}) {
+      times[who].push_back(time_us(who, options, text, iterations[who]));
+      ratios[who].push_back(times[kMpi].back() / times[who].back());
+    }
+  }
+  SizeResult result{.bytes = bytes};
+  for (const Contender who : {kMpi, kRead, kMessage}) {
+    result.median_us[who] = median(times[who]);
+    result.ratio[who] = median(ratios[who]);
+  }
+  return result;
+}
+
+double bus_gb_s(const SizeResult& r, Contender who, int ranks) {
+  return static_cast<double>(r.bytes) * 1e-9 * 2 * (ranks - 1) / ranks / (r.median_us[who] * 1e-6);
+}
+
+std::string table_of(const std::vector<SizeResult>& results, int ranks) {
+  std::string text =
+      "| bytes | OpenMPI us | reads us | messages us | OpenMPI GB/s | reads GB/s | messages GB/s | "
+      "reads / OpenMPI | messages / OpenMPI |\n"
+      "|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+  for (const SizeResult& r : results) {
+    std::array<char, 256> line{};
+    std::snprintf(line.data(), line.size(),
+                  "| %llu | %.1f | %.1f | %.1f | %.2f | %.2f | %.2f | %.2f x | %.2f x |\n",
+                  static_cast<unsigned long long>(r.bytes), r.median_us[kMpi], r.median_us[kRead],
+                  r.median_us[kMessage], bus_gb_s(r, kMpi, ranks), bus_gb_s(r, kRead, ranks),
+                  bus_gb_s(r, kMessage, ranks), r.ratio[kRead], r.ratio[kMessage]);
+    text += line.data();
+  }
+  return text;
+}
+
+std::string machine_text() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::string model = "unknown processor";
+  for (std::string line; std::getline(cpuinfo, line);)
+    if (line.starts_with("model name")) {
+      model = line.substr(line.find(':') + 2);
+      break;
+    }
+  return model + ", " + std::to_string(std::thread::hardware_concurrency()) + " cores";
+}
+
+std::string report_of(const Options& options, const std::vector<SizeResult>& results) {
+  std::string text =
+      "All-reduce against OpenMPI over shared memory: " + std::to_string(options.ranks) +
+      " ranks, f32 sum, out of place, bus bandwidth;\nmedians of " +
+      std::to_string(options.rounds) + " rounds in turn, each about " +
+      detail::number_text(options.seconds) + " s. " + time_text() + ", " + machine_text() +
+      ".\n\n" + table_of(results, options.ranks) + "\n";
+  for (const Contender who : {kMpi, kRead}) {
+    const Command command = command_of(who, options, "BYTES", 0);
+    text += std::string("    ") + command_text(command.words, command.environment) + "\n";
+  }
+  return text +
+         "\n(iterations are chosen so that a run takes that long; NORIA_RING_FETCH=message "
+         "for the other column)\n";
+}
+
+int body(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "Times noria's all-reduce, by reads and by messages, and OpenMPI's over shared memory, in "
+      "turn; "
+      "prints medians and ratios.\nExit: 0, 2 usage, 3 a program is missing or failed.",
+      kName);
+  app.add_option("--sizes", options.sizes, "bytes (64K,1M,25M)")
+      ->delimiter(',')
+      ->transform(byte_size(4, uint64_t{1} << 33));
+  app.add_option("-g", options.ranks, "ranks (2)")->check(whole_number(2, 1024));
+  app.add_option("--rounds", options.rounds, "rounds (5)")->check(whole_number(1, 1000));
+  app.add_option("--seconds", options.seconds, "length of each run (1)")
+      ->check(real_number(0.01, 600));
+  app.add_option("--results", options.results,
+                 "append the table to this file, as RESULTS.md has it");
+  if (parse_command_line(app, argc, argv)) return 0;
+  params_of_environment();
+  if (::access((own_folder() + "mpi_all_reduce_bench").c_str(), X_OK) != 0)
+    throw ToolError(
+        Exit::environment,
+        "mpi_all_reduce_bench was not built: install openmpi-bin and libopenmpi-dev, then "
+        "build again");
+  std::vector<SizeResult> results;
+  for (const std::string& size : options.sizes)
+    results.push_back(measure(options, parse_size(size).value_or(0)));
+  const std::string report = report_of(options, results);
+  std::fputs(report.c_str(), stdout);
+  if (!options.results.empty()) {
+    std::ofstream file(options.results, std::ios::app);
+    file << "\n## " << report;
+    file.close();
+    if (!file) throw ToolError(Exit::environment, options.results + ": cannot be written");
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace noria::perf
+
+int main(int argc, char** argv) {
+  return noria::perf::run_tool(noria::perf::kName, &noria::perf::body, argc, argv);
+}

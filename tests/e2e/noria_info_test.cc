@@ -1,0 +1,53 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/params.hpp"
+#include "tests/e2e/tool_runs.hpp"
+
+namespace noria::perf {
+namespace {
+
+TEST(Noria_info, Shows_the_software_HCA_and_every_parameter) {
+  const ToolEnd end = run_tool_to_end({"noria_info", "--json"},
+                                      {{"NORIA_SOFT", "1"}, {"NORIA_QPS_PER_CONNECTION", "2"}});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  const auto json = nlohmann::json::parse(end.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << end.out;
+  EXPECT_EQ(json["collectives"]["kind"], "software HCA");
+  EXPECT_FALSE(json["collectives"]["ports"].empty());
+  const auto rows = param_rows(Params{});
+  ASSERT_EQ(json["parameters"].size(), rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(json["parameters"][i]["name"], rows[i].name);
+    const std::string name = rows[i].name;
+    const bool set =
+        name == "NORIA_SOFT" || name == "NORIA_QPS_PER_CONNECTION" || name == "NORIA_SOCKET_IFNAME";
+    EXPECT_EQ(json["parameters"][i]["is_default"], !set) << name;
+  }
+}
+
+TEST(Noria_info, Text_names_the_library_and_the_parameters) {
+  const ToolEnd end = run_tool_to_end({"noria_info"}, {{"NORIA_SOFT", "1"}});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(end.out.find("libnoria-softverbs.so (software HCA)"), std::string::npos) << end.out;
+  EXPECT_NE(end.out.find("\n* NORIA_SOFT "), std::string::npos) << "what is set is marked";
+  EXPECT_NE(end.out.find("\n  NORIA_RING_FETCH "), std::string::npos);
+}
+
+TEST(Noria_info, A_bad_variable_is_one_line_and_exit_2) {
+  const ToolEnd end = run_tool_to_end({"noria_info"}, {{"NORIA_SOFT_COPPY", "cma"}});
+  EXPECT_EQ(end.exit_code, 2);
+  EXPECT_EQ(end.err,
+            "noria_info: NORIA_SOFT_COPPY is not a variable of noria; the nearest is "
+            "NORIA_SOFT_COPY\n");
+}
+
+TEST(Noria_info, A_library_that_is_not_there_is_exit_3) {
+  const ToolEnd end = run_tool_to_end({"noria_info"}, {{"NORIA_IBVERBS", "/nowhere/lib.so"}});
+  EXPECT_EQ(end.exit_code, 3) << end.err;
+  EXPECT_NE(end.out.find("/nowhere/lib.so"), std::string::npos) << end.out;
+}
+
+}  // namespace
+}  // namespace noria::perf

@@ -1,0 +1,156 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/e2e/tool_runs.hpp"
+
+namespace noria::perf {
+namespace {
+
+class OverlapPerf : public testing::Test {
+ protected:
+  // Nine tensors of 1 MiB and smaller ones, of three types.
+  void SetUp() override {
+    nlohmann::json tensors = nlohmann::json::array();
+    for (int i = 0; i < 9; ++i)
+      tensors.push_back(
+          {{"name", "big" + std::to_string(i)}, {"shape", {512, 512}}, {"dtype", "f32"}});
+    tensors.push_back({{"name", "half"}, {"shape", {1001}}, {"dtype", "f16"}});
+    tensors.push_back({{"name", "brain"}, {"shape", {3, 7}}, {"dtype", "bf16"}});
+    tensors.push_back({{"name", "nothing"}, {"shape", {0}}, {"dtype", "f32"}});
+    tensors.push_back({{"name", "one"}, {"shape", nlohmann::json::array()}, {"dtype", "f32"}});
+    std::ofstream(trace_) << nlohmann::json{{"name", "small"}, {"tensors", tensors}};
+  }
+  void TearDown() override {
+    ::unlink(trace_.c_str());
+    ::unlink(timeline_.c_str());
+  }
+
+  ToolEnd run(std::vector<std::string> flags, const Environment& environment = {}) {
+    std::vector<std::string> command{"overlap_perf", "--trace", trace_,          "--steps", "2",
+                                     "--warmup",     "1",       "--backward-ms", "10"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    return run_tool_to_end(command, environment);
+  }
+
+  const std::string trace_ = testing::TempDir() + "overlap_perf_test.json";
+  const std::string timeline_ = testing::TempDir() + "overlap_perf_test.timeline";
+};
+
+TEST_F(OverlapPerf, All_modes_are_right_on_two_ranks_in_the_arena_and_by_copies) {
+  for (const std::vector<std::string>& memory :
+       std::vector<std::vector<std::string>>{{}, {"--copy"}}) {
+    std::vector<std::string> flags{"-g", "2", "--json"};
+    flags.insert(flags.end(), memory.begin(), memory.end());
+    const ToolEnd end = run(flags);
+    EXPECT_EQ(end.exit_code, 0) << end.err;
+    const auto json = nlohmann::json::parse(end.out, nullptr, false);
+    ASSERT_TRUE(json.is_object()) << end.out;
+    ASSERT_EQ(json["modes"].size(), 3U);
+    for (const auto& mode : json["modes"]) {
+      EXPECT_EQ(mode["wrong"], 0) << mode;
+      EXPECT_GE(mode["step_ms"].get<double>(), 10) << mode;
+      EXPECT_GT(mode["communication_ms"].get<double>(), 0) << mode;
+    }
+    EXPECT_EQ(json["arena"], memory.empty());
+  }
+}
+
+TEST_F(OverlapPerf, Three_ranks_are_right_by_messages_and_by_reads) {
+  for (const char* fetch : {"read", "message"}) {
+    const ToolEnd end = run({"-g", "3", "--bucket-mib", "2"}, {{"NORIA_RING_FETCH", fetch}});
+    EXPECT_EQ(end.exit_code, 0) << fetch << '\n' << end.out << end.err;
+  }
+}
+
+TEST_F(OverlapPerf, The_timeline_shows_every_rank_and_no_bucket_faster_than_the_shaped_link) {
+  const ToolEnd end =
+      run({"-g", "2", "--mode", "bucketed", "--bucket-mib", "4", "--timeline", timeline_, "--json"},
+          {{"NORIA_SOFT_RATE_GBIT", "4"}});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  std::ifstream file(timeline_);
+  const auto json = nlohmann::json::parse(file, nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  int buckets = 0;
+  std::set<int> ranks;
+  for (const auto& event : json["traceEvents"]) {
+    ranks.insert(event["pid"].get<int>());
+    const std::string name = event["name"];
+    if (event["ph"] != "X" || !name.starts_with("bucket ")) continue;
+    const double bytes = event["args"]["bytes"];
+    if (bytes < 1 << 20) continue;  // small ones may fit into what the shaper lets through at once
+    ++buckets;
+    // Two ranks: each sends as many bytes as the bucket has.
+    const double least_us = bytes * 8 / 4e9 * 1e6;
+    EXPECT_GE(event["dur"].get<double>(), 0.9 * least_us) << event;
+  }
+  EXPECT_EQ(ranks, (std::set<int>{0, 1}));
+  EXPECT_GE(buckets, 4);
+}
+
+TEST_F(OverlapPerf, A_ratio_shapes_the_link_and_says_how) {
+  const ToolEnd end = run({"-g", "2", "--comm-ratio", "1"});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(end.out.find(" Gbit/s, 20 us latency, so that communication = 1 x backward\n"),
+            std::string::npos)
+      << end.out;
+}
+
+TEST(Overlap_perf, Print_plan_gives_the_known_buckets_of_resnet50_and_needs_no_device) {
+  const ToolEnd end = run_tool_to_end({"overlap_perf", "--trace", "resnet50", "--print-plan"},
+                                      {{"NORIA_IBVERBS", "/nowhere/lib.so"}});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_EQ(end.err, "");
+  std::vector<std::string> bytes;
+  for (const std::string& line : lines_of(end.out))
+    bytes.push_back(line.substr(0, line.rfind(' ')));
+  EXPECT_EQ(bytes, (std::vector<std::string>{"0 8196000", "1 31502336", "2 26255360", "3 26550272",
+                                             "4 9724160"}));
+}
+
+TEST(Overlap_perf, Print_plan_obeys_the_caps) {
+  // ResNet-18 with a cap of 35 MiB, whose buckets were seen on real machines.
+  const ToolEnd end = run_tool_to_end(
+      {"overlap_perf", "--trace", "resnet18", "--print-plan", "--bucket-mib", "35"});
+  const auto lines = lines_of(end.out);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_TRUE(lines[0].starts_with("0 2052000 "));
+  EXPECT_TRUE(lines[1].starts_with("1 38297600 "));
+  EXPECT_TRUE(lines[2].starts_with("2 6408448 "));
+  // One bucket for each tensor.
+  EXPECT_EQ(lines_of(run_tool_to_end({"overlap_perf", "--trace", "resnet18", "--print-plan",
+                                      "--bucket-mib", "0.001", "--first-bucket-mib", "0.001"})
+                         .out)
+                .size(),
+            29U);
+}
+
+TEST(Overlap_perf, Bad_input_is_one_line_and_exit_2) {
+  for (const std::vector<std::string>& flags :
+       std::vector<std::vector<std::string>>{{"--trace", "resnet51"},
+                                             {"--mode", "bucket"},
+                                             {"--comm-ratio", "0"},
+                                             {"--comm-ratio", "1", "-g", "1"},
+                                             {"--bucket-mb", "25"},
+                                             {"--steps", "-1"}}) {
+    std::vector<std::string> command{"overlap_perf"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    const ToolEnd end = run_tool_to_end(command);
+    EXPECT_EQ(end.exit_code, 2) << flags[0];
+    EXPECT_EQ(lines_of(end.err).size(), 1U) << end.err;
+    EXPECT_EQ(end.out, "");
+  }
+}
+
+TEST(Overlap_perf, A_ratio_and_a_rate_contradict_each_other) {
+  const ToolEnd end =
+      run_tool_to_end({"overlap_perf", "--comm-ratio", "1"}, {{"NORIA_SOFT_RATE_GBIT", "10"}});
+  EXPECT_EQ(end.exit_code, 2);
+  EXPECT_NE(end.err.find("NORIA_SOFT_RATE_GBIT"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace noria::perf
