@@ -116,7 +116,9 @@ int arm_cq(Cq& cq, bool solicited_only) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   // Its owner is about to sleep: what its send queues have left is the service thread's work.
   for (Qp* qp : cq.senders)
-    if (qp->has_work()) cq.engine.request_service(true);
+    if (qp->has_work())
+      cq.engine.request_service(cq.engine.shaper().is_on() ? next_look(*qp, Progress::paced)
+                                                           : Engine::kAtOnce);
   return 0;
 }
 

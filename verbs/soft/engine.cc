@@ -51,6 +51,11 @@ bool Engine::set_up() {
   slot_ = claimed->slot;
   listener_ = std::move(claimed->listener);
   doorbell_ = make_event();
+  port_fd_ = make_memory_file("noria-port", sizeof(PortSchedule));
+  void* port =
+      port_fd_.is_open() ? map_shared(port_fd_.get(), sizeof(PortSchedule), true) : nullptr;
+  if (port == nullptr) return false;
+  port_ = Mapping<PortSchedule>(static_cast<PortSchedule*>(port), Unmapper{sizeof(PortSchedule)});
   pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   timer_ = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -72,9 +77,10 @@ bool Engine::set_up() {
   self.listener = listener_.get();
   self.segment = segment_->fd();
   self.doorbell = doorbell_.get();
+  self.port = port_fd_.get();
   self.pidfd = pidfd_.get();
   self.epoll = epoll_.get();
-  neighbours_ = std::make_unique<Neighbours>(self, **segment_, *memory_);
+  neighbours_ = std::make_unique<Neighbours>(self, **segment_, *port_, *memory_);
 
   watch(epoll_.get(), listener_.get(), Watched::listener);
   watch(epoll_.get(), doorbell_.get(), Watched::doorbell);
@@ -199,22 +205,26 @@ void* Engine::serve(void* self) {
   return nullptr;
 }
 
-void Engine::request_service(bool at_once) {
-  // seq_cst: pairs with run(), which clears it and then looks at the queues once more.
-  if (is_ticking_.exchange(true, std::memory_order_seq_cst) && !at_once) return;
-  signal_event(doorbell_.get());
+void Engine::request_service(Nanoseconds by) {
+  // Either the service thread's next look sees the work, or we see that it looks too late.
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with run()
+  if (next_look_.load(std::memory_order_relaxed) <= by) return;
+  SpinGuard guard(timer_lock_);
+  if (next_look_.load(std::memory_order_relaxed) > by) set_timer(by);
 }
 
 void Engine::run() {
   while (!is_stopping_.load(std::memory_order_acquire)) {  // with ~Engine()
-    Nanoseconds next = tend_queues();
-    if (next == kNever) {
-      is_ticking_.store(false, std::memory_order_seq_cst);
-      next = tend_queues();
-      // Whoever asked between the two looks is served now.
-      if (next != kNever) is_ticking_.store(true, std::memory_order_seq_cst);
+    {
+      SpinGuard guard(timer_lock_);
+      next_look_.store(kNever, std::memory_order_relaxed);
     }
-    if (next != kNever) set_timer(next);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with request_service()
+    const Nanoseconds next = tend_queues();
+    {
+      SpinGuard guard(timer_lock_);
+      if (next < next_look_.load(std::memory_order_relaxed)) set_timer(next);
+    }
     constexpr int kBatch = 16;
     epoll_event events[kBatch];
     const int count = ::epoll_wait(epoll_.get(), events, kBatch, -1);
@@ -238,15 +248,14 @@ void Engine::handle(uint64_t tag) {
 
 // Executes what is queued; the time of the next look, kNever if nothing is left.
 Nanoseconds Engine::tend_queues() {
-  Nanoseconds tick = kNever;
-  for_each_qp([&tick](Qp& qp) {
+  Nanoseconds next = kNever;
+  for_each_qp([&next](Qp& qp) {
     if (!qp.has_work()) return;
     const Progress progress = try_execute(qp, kExecuteBudget);
     if (!qp.has_work()) return;
-    const Nanoseconds wait = is_armed(qp.sends_to()) ? kSleeperTick : kTick;
-    tick = std::min(tick, progress == Progress::wants_more ? 1 : wait);
+    next = std::min(next, progress == Progress::wants_more ? kAtOnce : next_look(qp, progress));
   });
-  return tick == kNever ? kNever : now_ns() + tick;
+  return next;
 }
 
 // Peers that do not know a channel's descriptor yet ring the doorbell instead; so do peers that
@@ -268,6 +277,7 @@ void Engine::relay_events() {
 }
 
 void Engine::set_timer(Nanoseconds at) {
+  next_look_.store(at, std::memory_order_relaxed);
   itimerspec spec{};
   spec.it_value = {at / 1'000'000'000, at % 1'000'000'000};
   ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);

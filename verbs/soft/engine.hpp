@@ -32,6 +32,8 @@ class Engine {
   const Params& params() const { return params_; }
   SharedSegment& shared() const { return **segment_; }
   uint32_t slot() const { return slot_; }
+  const Shaper& shaper() const { return shaper_; }
+  PortSchedule& port() const { return *port_; }
   MemoryTable& memory() { return *memory_; }
   Neighbours& neighbours() { return *neighbours_; }
 
@@ -66,9 +68,10 @@ class Engine {
       if (cq != nullptr) look(*cq);
   }
 
-  // A send queue has work left: the service thread looks at it within a tick, for an owner that
-  // polls will have finished it itself by then; or at once, for an owner that sleeps.
-  void request_service(bool at_once);
+  // A send queue has work left: the service thread looks at it by then. kAtOnce for an owner that
+  // sleeps; a tick from now for one that polls, who will have finished it itself.
+  void request_service(Nanoseconds by) NORIA_EXCLUDES(timer_lock_);
+  static constexpr Nanoseconds kAtOnce = 1;
 
   // In a forked child: lets go of what would keep the parent's presence alive.
   void abandon_in_child();
@@ -77,19 +80,22 @@ class Engine {
   static constexpr Nanoseconds kSleeperTick = 100'000;
 
  private:
-  explicit Engine(const Params& params) : params_(params) {}
+  explicit Engine(const Params& params)
+      : params_(params), shaper_(params.soft_rate_gbit, params.soft_latency_us) {}
   bool set_up();
   static void* serve(void* self);
   void run();
   void handle(uint64_t tag);
   Nanoseconds tend_queues() NORIA_EXCLUDES(registry_);
   void relay_events() NORIA_EXCLUDES(registry_);
-  void set_timer(Nanoseconds at);
+  void set_timer(Nanoseconds at) NORIA_REQUIRES(timer_lock_);
 
   const Params params_;
+  const Shaper shaper_;
   std::unique_ptr<Segment> segment_;  // guarded by carve_ where rings are carved
   uint32_t slot_ = 0;
-  Fd listener_, doorbell_, pidfd_, epoll_, timer_;
+  Fd listener_, doorbell_, port_fd_, pidfd_, epoll_, timer_;
+  Mapping<PortSchedule> port_;
   std::unique_ptr<MemoryTable> memory_;
   std::unique_ptr<Neighbours> neighbours_;
   std::atomic<uint32_t> pd_serial_{1};
@@ -109,7 +115,9 @@ class Engine {
   uint32_t next_qp_ NORIA_GUARDED_BY(registry_) = 0;
   uint32_t channel_serial_ NORIA_GUARDED_BY(registry_) = 1;
 
-  std::atomic<bool> is_ticking_{false};  // the service thread will look again without being woken
+  // When the service thread looks next. Written under the lock, which also sets the timer.
+  SpinLock timer_lock_;
+  std::atomic<Nanoseconds> next_look_{kNever};
   std::atomic<bool> is_stopping_{false};
   pthread_t thread_{};
   bool has_thread_ = false;

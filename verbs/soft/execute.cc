@@ -6,6 +6,7 @@
 #include "verbs/soft/bind_target.hpp"
 #include "verbs/soft/completion_queue.hpp"
 #include "verbs/soft/engine.hpp"
+#include "verbs/soft/pace.hpp"
 #include "verbs/soft/queue_pair.hpp"
 
 namespace noria::soft {
@@ -15,6 +16,7 @@ enum class Step {
   finished,  // the request is through
   moved,     // some of it is; or what it rests on has changed: look again
   waits,     // for the target, or for a receive
+  paced,     // for the shaped link to deliver
   failed,    // with `status`
 };
 struct Outcome {
@@ -103,7 +105,6 @@ NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t f
   notice.imm = wqe.imm;
   notice.status = status;
   notice.flags = flags;
-  notice.arrives_ns = 0;
   ++qp.receives_taken;
   // Publishes notice and payload, pairs with harvest(); seq_cst for fire_remote().
   qp.shared.tail.exchange(qp.receives_taken, std::memory_order_seq_cst);
@@ -279,6 +280,7 @@ NORIA_HOT Outcome step_send(Qp& qp, const Wqe& wqe, const Pieces& local, uint64_
 // attributes give it.
 [[gnu::noinline]] Outcome wait_for(Qp& qp, Wait why) {
   const Nanoseconds now = now_ns();
+  qp.pace.not_before = now;
   if (qp.wait != why) {
     qp.wait = why;
     qp.wait_since = now;
@@ -289,11 +291,17 @@ NORIA_HOT Outcome step_send(Qp& qp, const Wqe& wqe, const Pieces& local, uint64_
 }
 
 NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
-  const uint64_t bytes = std::min(wqe.bytes - qp.moved, kStepBytes);
+  uint64_t bytes = std::min(wqe.bytes - qp.moved, kStepBytes);
   Pieces local;
   if (!gather(qp, wqe, bytes, &local)) return fail(IBV_WC_LOC_PROT_ERR);
   if (wqe.bytes > kMaxMessage) return fail(IBV_WC_LOC_LEN_ERR);
   if (!reach_target(qp)) return wait_for(qp, Wait::target);
+  if (qp.engine.shaper().is_on()) {
+    if (!is_delivered(qp, wqe, now_ns())) return {Step::paced};
+    bytes = std::min(qp.pace.booked - qp.moved, kStepBytes);
+    local.count = 0;
+    if (!gather(qp, wqe, bytes, &local)) return fail(IBV_WC_LOC_PROT_ERR);
+  }
   if (wqe.opcode == IBV_WR_RDMA_READ &&
       (qp.attr.max_rd_atomic == 0 || qp.target->max_reads.load(std::memory_order_relaxed) == 0))
     return fault_target(qp, IBV_WC_REM_INV_REQ_ERR);
@@ -318,12 +326,10 @@ ibv_wc_opcode completion_opcode(ibv_wr_opcode opcode) {
   }
 }
 
-// Ends the head request.
-NORIA_HOT void finish(Qp& qp, const Wqe& wqe, ibv_wc_status status) {
+// Completes the oldest request of the queue.
+NORIA_HOT void complete(Qp& qp, const Wqe& wqe, ibv_wc_status status) {
   // relaxed load: only the holder of exec writes it.
   const uint64_t head = qp.send_head.load(std::memory_order_relaxed);
-  qp.moved = 0;
-  qp.wait = Wait::none;
   if (status != IBV_WC_SUCCESS || (wqe.flags & IBV_SEND_SIGNALED) != 0) {
     Done done{};
     done.wc.wr_id = wqe.wr_id;
@@ -338,28 +344,53 @@ NORIA_HOT void finish(Qp& qp, const Wqe& wqe, ibv_wc_status status) {
   qp.send_head.store(head + 1, std::memory_order_release);  // pairs with has_work()
 }
 
+// Completes what took effect and may be known at `now`. When the next may be, kNever if none waits.
+Nanoseconds complete_known(Qp& qp, Nanoseconds now) {
+  while (true) {
+    const uint64_t head = qp.send_head.load(std::memory_order_relaxed);  // ours alone under exec
+    if (head == qp.executed) return kNever;
+    const Wqe& wqe = qp.wqe(head);
+    if (wqe.known > now) return wqe.known;
+    complete(qp, wqe, IBV_WC_SUCCESS);
+  }
+}
+
+// Ends the request that is being executed.
+NORIA_HOT void conclude(Qp& qp, Wqe& wqe, ibv_wc_status status) {
+  qp.moved = 0;
+  qp.wait = Wait::none;
+  if (qp.engine.shaper().is_on()) {
+    if (status == IBV_WC_SUCCESS) {
+      wqe.known = known_at(qp, wqe);
+      qp.pace.next_request();
+      ++qp.executed;
+      return;
+    }
+    qp.pace.next_request();
+    complete_known(qp, kNever);  // completions keep their order
+  }
+  ++qp.executed;
+  complete(qp, wqe, status);
+}
+
 // Executes until the queue is empty, waits, or has used up the budget. Under exec.
 NORIA_HOT Progress execute(Qp& qp, uint64_t budget) {
-  uint64_t head = qp.send_head.load(std::memory_order_relaxed);   // ours alone under exec
-  while (head != qp.send_tail.load(std::memory_order_acquire)) {  // pairs with post_send()
-    Wqe& wqe = qp.wqe(head);
+  while (qp.executed != qp.send_tail.load(std::memory_order_acquire)) {  // pairs with post_send()
+    Wqe& wqe = qp.wqe(qp.executed);
     // acquire: a flush sees what led to the error; pairs with enter_error().
     const uint32_t state = qp.current.load(std::memory_order_acquire);
     if (state == IBV_QPS_ERR) {
-      finish(qp, wqe, IBV_WC_WR_FLUSH_ERR);
-      ++head;
+      conclude(qp, wqe, IBV_WC_WR_FLUSH_ERR);
       continue;
     }
     if (state != IBV_QPS_RTS) return Progress::idle;
     const uint64_t before = qp.moved;
     const Outcome outcome = take_step(qp, wqe);
     if (outcome.step == Step::waits) return Progress::waits;
+    if (outcome.step == Step::paced) return Progress::paced;
     const bool is_finished = outcome.step == Step::finished;
     const uint64_t bytes = (is_finished ? wqe.bytes : qp.moved) - before;
-    if (outcome.step != Step::moved) {
-      finish(qp, wqe, outcome.status);
-      ++head;
-    }
+    if (outcome.step != Step::moved) conclude(qp, wqe, outcome.status);
     if (outcome.step == Step::failed) enter_error(qp);
     if (is_finished || outcome.step == Step::moved) {
       if (bytes >= budget) return Progress::wants_more;
@@ -369,20 +400,44 @@ NORIA_HOT Progress execute(Qp& qp, uint64_t budget) {
   return Progress::idle;
 }
 
+// The same on a shaped link.
+Progress execute_paced(Qp& qp, uint64_t budget) {
+  const Progress progress = execute(qp, budget);
+  // An error state lets everything go at once.
+  const bool is_live = qp.current.load(std::memory_order_acquire) == IBV_QPS_RTS;
+  const Nanoseconds now = now_ns();
+  const Nanoseconds known = complete_known(qp, is_live ? now : kNever);
+  Nanoseconds due = known;
+  if (progress == Progress::paced) due = std::min(due, qp.pace.arrival);
+  if (progress == Progress::waits) due = std::min(due, now + Engine::kSleeperTick);
+  if (progress == Progress::wants_more) due = Engine::kAtOnce;
+  qp.pace.due.store(due, std::memory_order_release);  // pairs with next_look()
+  return due == kNever ? progress : Progress::paced;
+}
+
 }  // namespace
 
 NORIA_HOT Progress try_execute(Qp& qp, uint64_t budget) {
   if (!qp.exec.try_lock()) return Progress::waits;
-  const Progress progress = execute(qp, budget);
+  const Progress progress =
+      qp.engine.shaper().is_on() ? execute_paced(qp, budget) : execute(qp, budget);
   qp.exec.unlock();
   return progress;
 }
 
+Nanoseconds next_look(const Qp& qp, Progress progress) {
+  // acquire: pairs with execute_paced().
+  if (progress == Progress::paced) return qp.pace.due.load(std::memory_order_acquire);
+  return now_ns() + (is_armed(qp.sends_to()) ? Engine::kSleeperTick : Engine::kTick);
+}
+
 NORIA_HOT void advance(Qp& qp, uint64_t budget) {
-  try_execute(qp, budget);
+  const Progress progress = try_execute(qp, budget);
   // Left over: the budget is used up, the head waits, or another thread is at it and may just have
-  // looked for the last time.
-  if (qp.has_work()) qp.engine.request_service(false);
+  // looked for the last time. An owner that sleeps will not poll for it.
+  if (!qp.has_work()) return;
+  const bool is_urgent = progress == Progress::wants_more && is_armed(qp.sends_to());
+  qp.engine.request_service(is_urgent ? Engine::kAtOnce : next_look(qp, progress));
 }
 
 }  // namespace noria::soft

@@ -23,7 +23,7 @@ constexpr uint64_t kLinkMagic = 0x4e4f5249'414c4e4b;  // "NORIALNK"
 constexpr uint32_t kLinkVersion = 1;
 
 enum class LinkKind : uint32_t {
-  hello = 1,        // three descriptors: segment, doorbell, pidfd of the sender
+  hello = 1,        // four descriptors: segment, doorbell, port, pidfd (if there is one)
   channel = 2,      // one: the eventfd of completion channel `id`
   memory = 3,       // one: allocation `id` of `bytes`
   memory_gone = 4,  // none
@@ -39,7 +39,7 @@ struct LinkMessage {
   uint64_t cookie[2] = {};
 };
 
-constexpr size_t kLinkFds = 3;
+constexpr size_t kLinkFds = 4;
 
 struct Received {
   LinkMessage message;

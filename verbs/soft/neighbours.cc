@@ -11,10 +11,11 @@
 
 namespace noria::soft {
 
-Neighbours::Neighbours(const Self& self, const SharedSegment& own, MemoryTable& memory)
+Neighbours::Neighbours(const Self& self, const SharedSegment& own, PortSchedule& own_port,
+                       MemoryTable& memory)
     : self_(self), memory_(memory) {
   MutexLock lock(mutex_);
-  peers_.push_back(Peer::loopback(self.identity, own, self.doorbell));
+  peers_.push_back(Peer::loopback(self.identity, own, own_port, self.doorbell));
   by_slot_[self.identity.slot].store(peers_.back().get(), std::memory_order_release);
 }
 
@@ -49,8 +50,8 @@ bool Neighbours::say_hello(Link& link) {
   hello.id = self_.identity.slot;
   hello.bytes = sizeof(SharedSegment);
   std::copy_n(self_.identity.cookie, 2, hello.cookie);
-  const int fds[kLinkFds] = {self_.segment, self_.doorbell, self_.pidfd};
-  return link.send(hello, fds, self_.pidfd >= 0 ? 3 : 2);
+  const int fds[kLinkFds] = {self_.segment, self_.doorbell, self_.port, self_.pidfd};
+  return link.send(hello, fds, self_.pidfd >= 0 ? kLinkFds : kLinkFds - 1);
 }
 
 void Neighbours::on_listener() {
@@ -97,7 +98,7 @@ bool Neighbours::take(Contact& contact, Received& received) {
 
 bool Neighbours::admit(Contact& contact, Received& received) {
   const LinkMessage& hello = received.message;
-  if (hello.id == 0 || hello.id >= kSlots || received.fd_count < 2 ||
+  if (hello.id == 0 || hello.id >= kSlots || received.fd_count < kLinkFds - 1 ||
       hello.bytes != sizeof(SharedSegment))
     return false;
   Peer* known = find(hello.id);
@@ -105,8 +106,9 @@ bool Neighbours::admit(Contact& contact, Received& received) {
                                                         sizeof hello.cookie) == 0;
   if (!is_known) {
     Peer::Identity identity{hello.id, contact.link.pid(), {hello.cookie[0], hello.cookie[1]}};
-    auto peer = Peer::map(identity, self_.identity.slot, std::move(received.fds[0]),
-                          std::move(received.fds[1]), std::move(received.fds[2]));
+    auto peer = Peer::map(identity, self_.identity.slot,
+                          {std::move(received.fds[0]), std::move(received.fds[1]),
+                           std::move(received.fds[2]), std::move(received.fds[3])});
     if (peer == nullptr) {
       log(LogLevel::warn, "link: process %d shows a segment that is not its own: refused",
           contact.link.pid());

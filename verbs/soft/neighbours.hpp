@@ -23,9 +23,10 @@ class Neighbours {
   // Who we are, and what a peer gets of us.
   struct Self {
     Peer::Identity identity;
-    int listener = -1, segment = -1, doorbell = -1, pidfd = -1, epoll = -1;
+    int listener = -1, segment = -1, doorbell = -1, port = -1, pidfd = -1, epoll = -1;
   };
-  Neighbours(const Self& self, const SharedSegment& own, MemoryTable& memory);
+  Neighbours(const Self& self, const SharedSegment& own, PortSchedule& own_port,
+             MemoryTable& memory);
 
   // The live peer in a slot, or null.
   Peer* find(uint32_t slot) const {

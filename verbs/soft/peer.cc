@@ -22,9 +22,9 @@ uint64_t take_events(int fd) {
   return ::read(fd, &count, sizeof count) == sizeof count ? count : 0;
 }
 
-std::unique_ptr<Peer> Peer::map(const Identity& identity, uint32_t own_slot, Fd segment,
-                                Fd doorbell, Fd pidfd) {
-  void* memory = map_shared(segment.get(), sizeof(SharedSegment), false);
+std::unique_ptr<Peer> Peer::map(const Identity& identity, uint32_t own_slot,
+                                Descriptors descriptors) {
+  void* memory = map_shared(descriptors.segment.get(), sizeof(SharedSegment), false);
   if (memory == nullptr) return nullptr;
   std::unique_ptr<Peer> peer(new Peer);
   peer->identity_ = identity;
@@ -35,22 +35,27 @@ std::unique_ptr<Peer> Peer::map(const Identity& identity, uint32_t own_slot, Fd 
       header.segment_bytes != sizeof(SharedSegment) || header.slot != identity.slot ||
       std::memcmp(header.cookie, identity.cookie, sizeof identity.cookie) != 0)
     return nullptr;
+  void* port = map_shared(descriptors.port.get(), sizeof(PortSchedule), true);
+  if (port == nullptr) return nullptr;
+  peer->port_ = static_cast<PortSchedule*>(port);
+  peer->port_mapping_ = Mapping<PortSchedule>(peer->port_, Unmapper{sizeof(PortSchedule)});
   const Traffic& traffic = header.traffic[own_slot];
   constexpr auto kRelaxed = std::memory_order_relaxed;  // counters order nothing
   peer->baseline_ = {traffic.written_bytes.load(kRelaxed), traffic.written_messages.load(kRelaxed),
                      traffic.read_bytes.load(kRelaxed), traffic.read_messages.load(kRelaxed)};
-  peer->doorbell_ = std::move(doorbell);
+  peer->doorbell_ = std::move(descriptors.doorbell);
   peer->doorbell_fd_ = peer->doorbell_.get();
-  peer->pidfd_ = std::move(pidfd);
+  peer->pidfd_ = std::move(descriptors.pidfd);
   peer->can_attach_ = peer->prove_attach();
   return peer;
 }
 
 std::unique_ptr<Peer> Peer::loopback(const Identity& identity, const SharedSegment& own,
-                                     int doorbell) {
+                                     PortSchedule& port, int doorbell) {
   std::unique_ptr<Peer> peer(new Peer);
   peer->identity_ = identity;
   peer->shared_ = &own;
+  peer->port_ = &port;
   peer->doorbell_fd_ = doorbell;
   peer->is_self_ = true;
   peer->can_attach_ = true;

@@ -16,6 +16,7 @@
 
 #include "base/clock.hpp"
 #include "verbs/soft/segment.hpp"
+#include "verbs/soft/shaper.hpp"
 
 namespace noria::soft {
 
@@ -28,14 +29,19 @@ class Peer {
   };
 
   // Of another process; null if its segment is not what it claims to be.
-  static std::unique_ptr<Peer> map(const Identity& identity, uint32_t own_slot, Fd segment,
-                                   Fd doorbell, Fd pidfd);
-  // Of this process. `own` and `doorbell` outlive the peer.
+  struct Descriptors {
+    Fd segment, doorbell, port, pidfd;
+  };
+  static std::unique_ptr<Peer> map(const Identity& identity, uint32_t own_slot,
+                                   Descriptors descriptors);
+  // Of this process. `own`, `port` and `doorbell` outlive the peer.
   static std::unique_ptr<Peer> loopback(const Identity& identity, const SharedSegment& own,
-                                        int doorbell);
+                                        PortSchedule& port, int doorbell);
 
   const Identity& identity() const { return identity_; }
   const SharedSegment& shared() const { return *shared_; }
+  // When its port is free; everybody who sends to it or reads from it books there.
+  PortSchedule& port() const { return *port_; }
   bool is_self() const { return is_self_; }
   // Whether cross-memory attach reaches this process (cookie read back through it).
   bool can_attach() const { return can_attach_; }
@@ -92,6 +98,8 @@ class Peer {
   Baseline baseline_;
   Mapping<const SharedSegment> mapping_;
   const SharedSegment* shared_ = nullptr;
+  Mapping<PortSchedule> port_mapping_;
+  PortSchedule* port_ = nullptr;
   Fd doorbell_, pidfd_;
   int doorbell_fd_ = -1;
   bool is_self_ = false, can_attach_ = false;

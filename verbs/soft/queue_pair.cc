@@ -77,6 +77,7 @@ NORIA_HOT int post_send(Qp& qp, ibv_send_wr* first, ibv_send_wr** bad) {
       *bad = first;
       return EINVAL;
     }
+    const Nanoseconds now = qp.engine.shaper().is_on() ? now_ns() : 0;
     uint64_t tail = qp.send_tail.load(std::memory_order_relaxed);  // ours alone under `post`
     for (ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
       uint64_t bytes = 0;
@@ -91,13 +92,13 @@ NORIA_HOT int post_send(Qp& qp, ibv_send_wr* first, ibv_send_wr** bad) {
         break;
       }
       write_wqe(qp, qp.wqe(tail), *wr, bytes);
+      qp.wqe(tail).posted = now;
       ++tail;
     }
     qp.send_tail.store(tail, std::memory_order_release);  // publishes the WQEs to execute()
   }
-  try_execute(qp, kExecuteBudget);
   // What its owner will not poll for, because it sleeps, is done by the service thread at once.
-  if (qp.has_work()) qp.engine.request_service(is_armed(qp.sends_to()));
+  advance(qp, kExecuteBudget);
   return refused;
 }
 

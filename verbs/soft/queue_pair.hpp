@@ -19,6 +19,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "verbs/soft/copy_path.hpp"
+#include "verbs/soft/pace.hpp"
 #include "verbs/soft/peer.hpp"
 #include "verbs/soft/shared_layout.hpp"
 #include "verbs/soft/spin_lock.hpp"
@@ -39,6 +40,9 @@ struct Wqe {
   uint32_t flags;  // ibv_send_flags
   uint32_t sge_count;
   uint32_t reserved;
+  // On a shaped link: when it was posted, and when its poster may know that it is through.
+  Nanoseconds posted;
+  Nanoseconds known;
 
   ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
   uint8_t* inline_data() { return reinterpret_cast<uint8_t*>(this + 1); }
@@ -75,8 +79,9 @@ struct Qp : ibv_qp {
 
   // ---- initiator: guarded by exec ------------------------------------------------------------
   SpinLock exec;
-  std::atomic<uint64_t> send_head{0};  // executed; written under exec, read by has_work()
-  uint64_t moved = 0;                  // bytes of the head request that are through
+  std::atomic<uint64_t> send_head{0};  // completed; written under exec, read by has_work()
+  uint64_t executed = 0;  // took effect; up to here from send_head, the poster may not know yet
+  uint64_t moved = 0;     // bytes of the next request that are through
   Wait wait = Wait::none;
   Nanoseconds wait_since = 0;
   Peer* target_peer = nullptr;
@@ -87,6 +92,7 @@ struct Qp : ibv_qp {
   Notice* ring = nullptr;
   uint8_t* in_place = nullptr;
   uint32_t ring_mask = 0;
+  Pace pace;
 
   // ---- receive queue -------------------------------------------------------------------------
   SpinLock receive;
@@ -119,10 +125,17 @@ int post_recv(Qp& qp, ibv_recv_wr* first, ibv_recv_wr** bad);
 
 // Executes queued requests, up to about `budget` bytes. Returns at once if another thread is at it.
 constexpr uint64_t kExecuteBudget = 1 << 20;
-enum class Progress { idle, waits, wants_more };  // wants_more: the budget was used up
+enum class Progress {
+  idle,
+  waits,       // for the target
+  paced,       // for a time that the shaped link sets: Pace::due
+  wants_more,  // the budget was used up
+};
 Progress try_execute(Qp& qp, uint64_t budget);
 // The same for callers from the application: what is left over is given to the service thread.
 void advance(Qp& qp, uint64_t budget);
+// When the service thread must look at a queue that `progress` left with work.
+Nanoseconds next_look(const Qp& qp, Progress progress);
 
 // Turns what arrived into at most `room` completions. Under the receive CQ's list lock.
 int harvest(Qp& qp, ibv_wc* out, int room);

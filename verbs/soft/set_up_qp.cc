@@ -108,8 +108,10 @@ int reset(Qp& qp) {
     const uint64_t tail = qp.send_tail.load(kRelaxed);
     qp.send_head.store(tail, std::memory_order_release);
     qp.send_released.store(tail, std::memory_order_release);
+    qp.executed = tail;
     qp.moved = 0;
     qp.wait = Wait::none;
+    qp.pace.next_request();
     qp.target = nullptr;
     qp.target_peer = nullptr;
   }

@@ -132,7 +132,6 @@ struct alignas(64) Notice {
   uint32_t imm;
   uint32_t status;  // ibv_wc_status at the receiver
   uint32_t flags;
-  uint64_t arrives_ns;  // monotonic; the receiver does not see it earlier. 0: at once
 };
 enum NoticeFlag : uint32_t { kHasImm = 1, kIsWrite = 2, kIsInPlace = 4, kSolicited = 8 };
 

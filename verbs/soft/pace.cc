@@ -1,0 +1,32 @@
+#include "verbs/soft/pace.hpp"
+
+#include <algorithm>
+
+#include "verbs/soft/engine.hpp"
+#include "verbs/soft/queue_pair.hpp"
+
+namespace noria::soft {
+
+bool is_delivered(Qp& qp, const Wqe& wqe, Nanoseconds now) {
+  Pace& pace = qp.pace;
+  if (!pace.is_booked || (qp.moved == pace.booked && pace.booked < wqe.bytes)) {
+    const Shaper& shaper = qp.engine.shaper();
+    const uint64_t bytes = Shaper::chunk(wqe.bytes - pace.booked);
+    const Nanoseconds ready = std::max(wqe.posted, pace.not_before);
+    PortSchedule& ours = qp.engine.port();
+    PortSchedule& theirs = qp.target_peer->port();
+    pace.arrival = wqe.opcode == IBV_WR_RDMA_READ ? shaper.read(theirs, ours, ready, bytes)
+                                                  : shaper.send(ours, theirs, ready, bytes);
+    pace.booked += bytes;
+    pace.is_booked = true;
+  }
+  return now >= pace.arrival;
+}
+
+Nanoseconds known_at(const Qp& qp, const Wqe& wqe) {
+  // A read is known where its bytes arrive; everything else is acknowledged from the far end.
+  return wqe.opcode == IBV_WR_RDMA_READ ? qp.pace.arrival
+                                        : qp.engine.shaper().acknowledged(qp.pace.arrival);
+}
+
+}  // namespace noria::soft
