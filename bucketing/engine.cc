@@ -16,6 +16,12 @@
 namespace noria::bucketing {
 namespace {
 
+// A neighbour's credit is a plain RDMA write: it lands without a completion, so that a driver that
+// waits for one must look by itself. It sleeps for a quarter of the time it has waited already, so
+// that it adds a quarter to a wait at most and looks 200 times a second at most.
+constexpr Nanoseconds kShortestNap = 50_us;
+constexpr Nanoseconds kLongestNap = 5_ms;
+
 // An answer of a neighbour that runs comes within this, and sleeping costs about a tenth of it; a
 // neighbour that shares our core comes the sooner the earlier we sleep.
 constexpr Nanoseconds kSpin = 30_us;
@@ -318,8 +324,9 @@ bool Engine::State::start_next() {
 void Engine::State::sleep(Nanoseconds deadline) {
   driver_.prepare();
   if (!failed() && !step()) {
-    const Nanoseconds until =
-        std::min(deadline, idle_since_ + std::min(bound(), kNever - idle_since_));
+    const Nanoseconds now = now_ns();
+    const Nanoseconds nap = std::clamp((now - idle_since_) / 4, kShortestNap, kLongestNap);
+    const Nanoseconds until = std::min(deadline, now + nap);
     if (domain_ == nullptr) {
       sleep_on(driver_.fd(), until);
     } else if (const Status status = domain_->arm_and_wait(until, driver_.fd()); !status.is_ok()) {

@@ -22,6 +22,7 @@ class Fd {
 
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
     if (fd_ >= 0) ::close(fd_);  // nothing to do about a failure: the number is free either way
     fd_ = fd;

@@ -120,9 +120,10 @@ TEST(EngineTest, A_waiting_driver_sleeps_rather_than_spins) {
   Collective collective;
   engine->submit(collective, true);
   ASSERT_TRUE(eventually([] { return fake_ring().sleeps > 0; }));
-  ::poll(nullptr, 0, 50);
-  // Expect: asleep once, give or take a wake-up that was on its way.
-  EXPECT_LE(fake_ring().sleeps, 3u);
+  const uint64_t advances = fake_ring().advances;
+  ::poll(nullptr, 0, 100);
+  // Expect: it looks now and then, each look a turn before and one after arming.
+  EXPECT_LE(fake_ring().advances - advances, 1000u);
   fake_ring().grant(FakeRing::kSteps);
   EXPECT_TRUE(is_done_by_itself(collective));
 }

@@ -1,0 +1,244 @@
+// The C functions of noria.h, and of bucketing.h as far as communicators and works go.
+#include <noria/bucketing.h>
+
+#include <cstring>
+#include <string>
+
+#include "bucketing/bootstrap.hpp"
+#include "bucketing/c_boundary.hpp"
+#include "bucketing/comm.hpp"
+#include "bucketing/kernels.hpp"
+
+extern char** environ;
+
+namespace noria::bucketing {
+namespace {
+
+Failure null_argument(const char* function, const char* name) {
+  return {NORIA_E_ARG, std::string(function) + ": " + name + " is NULL"};
+}
+
+// What each buffer call is checked for before anybody is asked to move.
+struct Buffers {
+  const char* function;
+  const void* in;
+  void* out;
+  uint64_t count;
+  noria_dtype dtype;
+  bool must_have_in = true;
+};
+
+Outcome<Part> make_part(const Buffers& given, noria_op op) {
+  const std::string function = given.function;
+  const uint32_t element = dtype_bytes(given.dtype);
+  if (element == 0)
+    return Failure{NORIA_E_ARG, function + ": dtype " + std::to_string(given.dtype) +
+                                    " is none: see noria_dtype"};
+  if (given.count > (uint64_t{1} << 62) / element)
+    return Failure{NORIA_E_ARG, function + ": count " + std::to_string(given.count) +
+                                    " is more than memory can hold"};
+  const uint64_t bytes = given.count * element;
+  if (bytes > 0 && given.out == nullptr) return null_argument(given.function, "out");
+  if (bytes > 0 && given.must_have_in && given.in == nullptr)
+    return null_argument(given.function, "in");
+  const auto* in = static_cast<const std::byte*>(given.in);
+  auto* out = static_cast<std::byte*>(given.out);
+  if (in != nullptr && in != out && in < out + bytes && out < in + bytes)
+    return Failure{NORIA_E_ARG, function + ": in and out overlap: they must be the same or apart"};
+  return Part{.in = in, .out = out, .count = given.count, .dtype = given.dtype, .op = op};
+}
+
+Outcome<Ok> check_reduction(const char* function, noria_dtype dtype, noria_op op) {
+  if (op < NORIA_SUM || op > NORIA_AVG)
+    return Failure{NORIA_E_ARG,
+                   std::string(function) + ": op " + std::to_string(op) + " is none: see noria_op"};
+  if (dtype_bytes(dtype) != 0 && !is_reducible(dtype))
+    return Failure{NORIA_E_UNSUPPORTED,
+                   std::string(function) + ": " + dtype_name(dtype) +
+                       " is not reduced in this version: use int32, int64, float16, bfloat16, "
+                       "float32 or float64"};
+  if (op == NORIA_AVG && is_integer(dtype))
+    return Failure{NORIA_E_ARG, std::string(function) + ": averages of " + dtype_name(dtype) +
+                                    " are not defined: sum, and divide as you mean it"};
+  return Ok{};
+}
+
+// With a NULL `work` the call waits, else it hands the work out.
+Outcome<Ok> start(noria_comm* comm, const noria_stream* stream, noria_work** work, Kind kind,
+                  int32_t root, const Part* part) {
+  NORIA_TRY(check_stream(stream));
+  if (work == nullptr) return comm->comm->run(kind, root, part);
+  NORIA_TRY_ASSIGN(*work, comm->comm->launch(kind, root, part));
+  return Ok{};
+}
+
+noria_status answer(const Outcome<Ok>& outcome) {
+  return outcome ? NORIA_OK : refuse(outcome.failure());
+}
+
+noria_status result_of(const noria_work& work) {
+  if (!work.collective.is_done()) return NORIA_IN_PROGRESS;
+  const Failure& failure = work.collective.failure;
+  return failure.code == NORIA_OK ? NORIA_OK : refuse(failure);
+}
+
+noria_status not_built(const char* function) {
+  return refuse({NORIA_E_UNSUPPORTED, std::string(function) +
+                                          " is not built in this version: noria_all_reduce and "
+                                          "noria_broadcast are"});
+}
+
+}  // namespace
+}  // namespace noria::bucketing
+
+using namespace noria::bucketing;  // NOLINT: this file is where the C names are made of these
+
+// ---- noria.h ------------------------------------------------------------------------------------
+
+const char* noria_status_name(noria_status status) {
+  switch (status) {
+    case NORIA_OK: return "NORIA_OK";
+    case NORIA_IN_PROGRESS: return "NORIA_IN_PROGRESS";
+    case NORIA_E_ARG: return "NORIA_E_ARG";
+    case NORIA_E_STATE: return "NORIA_E_STATE";
+    case NORIA_E_ORDER: return "NORIA_E_ORDER";
+    case NORIA_E_MISMATCH: return "NORIA_E_MISMATCH";
+    case NORIA_E_DUP_READY: return "NORIA_E_DUP_READY";
+    case NORIA_E_MISSING: return "NORIA_E_MISSING";
+    case NORIA_E_TIMEOUT: return "NORIA_E_TIMEOUT";
+    case NORIA_E_PEER: return "NORIA_E_PEER";
+    case NORIA_E_NET: return "NORIA_E_NET";
+    case NORIA_E_DEVICE: return "NORIA_E_DEVICE";
+    case NORIA_E_NOMEM: return "NORIA_E_NOMEM";
+    case NORIA_E_ABORTED: return "NORIA_E_ABORTED";
+    case NORIA_E_UNSUPPORTED: return "NORIA_E_UNSUPPORTED";
+    case NORIA_E_NONFINITE: return "NORIA_E_NONFINITE";
+    case NORIA_E_INTERNAL: return "NORIA_E_INTERNAL";
+    default: return "unknown status";
+  }
+}
+
+size_t noria_last_error(char* text, size_t capacity) {
+  const std::string& last = last_refusal();
+  if (text != nullptr && capacity > 0) {
+    const size_t bytes = std::min(last.size(), capacity - 1);
+    std::memcpy(text, last.data(), bytes);
+    text[bytes] = '\0';
+  }
+  return last.size();
+}
+
+uint32_t noria_version(void) {
+  return NORIA_VERSION_MAJOR * 10000 + NORIA_VERSION_MINOR * 100 + NORIA_VERSION_PATCH;
+}
+
+// ---- communicators ------------------------------------------------------------------------------
+
+noria_status noria_get_unique_id(noria_unique_id* id) {
+  if (id == nullptr) return refuse(null_argument("noria_get_unique_id", "id"));
+  const auto params = noria::load_params(environ);
+  if (!params) return refuse({NORIA_E_ARG, params.failure()});
+  const auto made = make_unique_id(*params);
+  if (!made) return refuse(made.failure());
+  *id = *made;
+  return NORIA_OK;
+}
+
+noria_status noria_comm_create(const noria_comm_config* config, noria_comm** comm) {
+  if (comm == nullptr) return refuse(null_argument("noria_comm_create", "comm"));
+  const auto copy = read_struct(config, "noria_comm_config");
+  if (!copy) return refuse(copy.failure());
+  auto made = Comm::create(*copy);
+  if (!made) return refuse(made.failure());
+  *comm = new noria_comm{std::move(*made)};
+  return NORIA_OK;
+}
+
+noria_status noria_comm_rank(const noria_comm* comm, int32_t* rank) {
+  if (comm == nullptr || rank == nullptr)
+    return refuse(null_argument("noria_comm_rank", comm == nullptr ? "comm" : "rank"));
+  *rank = comm->comm->rank();
+  return NORIA_OK;
+}
+
+noria_status noria_comm_size(const noria_comm* comm, int32_t* size) {
+  if (comm == nullptr || size == nullptr)
+    return refuse(null_argument("noria_comm_size", comm == nullptr ? "comm" : "size"));
+  *size = comm->comm->size();
+  return NORIA_OK;
+}
+
+noria_status noria_comm_abort(noria_comm* comm, const char* why) {
+  if (comm == nullptr) return refuse(null_argument("noria_comm_abort", "comm"));
+  comm->comm->abort(why != nullptr ? why : "");
+  return NORIA_OK;
+}
+
+void noria_comm_destroy(noria_comm* comm) { delete comm; }
+
+// ---- collectives --------------------------------------------------------------------------------
+
+noria_status noria_all_reduce(noria_comm* comm, const void* in, void* out, uint64_t count,
+                              noria_dtype dtype, noria_op op, const noria_stream* stream,
+                              noria_work** work) {
+  constexpr const char* kName = "noria_all_reduce";
+  if (comm == nullptr) return refuse(null_argument(kName, "comm"));
+  if (auto checked = check_reduction(kName, dtype, op); !checked) return refuse(checked.failure());
+  const auto part = make_part({kName, in, out, count, dtype}, op);
+  if (!part) return refuse(part.failure());
+  return answer(start(comm, stream, work, Kind::all_reduce, 0, &*part));
+}
+
+noria_status noria_broadcast(noria_comm* comm, const void* in, void* out, uint64_t count,
+                             noria_dtype dtype, int32_t root, const noria_stream* stream,
+                             noria_work** work) {
+  constexpr const char* kName = "noria_broadcast";
+  if (comm == nullptr) return refuse(null_argument(kName, "comm"));
+  if (root < 0 || root >= comm->comm->size())
+    return refuse({NORIA_E_ARG, std::string(kName) + ": root " + std::to_string(root) +
+                                    " is no rank: they go from 0 to " +
+                                    std::to_string(comm->comm->size() - 1)});
+  const bool is_root = root == comm->comm->rank();
+  // Elsewhere the input is not looked at, wherever it points.
+  const auto part = make_part({kName, is_root ? in : out, out, count, dtype, is_root}, NORIA_SUM);
+  if (!part) return refuse(part.failure());
+  return answer(start(comm, stream, work, Kind::broadcast, root, &*part));
+}
+
+noria_status noria_barrier(noria_comm* comm, const noria_stream* stream, noria_work** work) {
+  if (comm == nullptr) return refuse(null_argument("noria_barrier", "comm"));
+  return answer(start(comm, stream, work, Kind::barrier, 0, nullptr));
+}
+
+noria_status noria_reduce_scatter(noria_comm*, const void*, void*, uint64_t, noria_dtype, noria_op,
+                                  const noria_stream*, noria_work**) {
+  return not_built("noria_reduce_scatter");
+}
+
+noria_status noria_all_gather(noria_comm*, const void*, void*, uint64_t, noria_dtype,
+                              const noria_stream*, noria_work**) {
+  return not_built("noria_all_gather");
+}
+
+// ---- works --------------------------------------------------------------------------------------
+
+noria_status noria_work_test(noria_work* work) {
+  if (work == nullptr) return refuse(null_argument("noria_work_test", "work"));
+  return result_of(*work);
+}
+
+noria_status noria_work_wait(noria_work* work, uint32_t timeout_ms) {
+  if (work == nullptr) return refuse(null_argument("noria_work_wait", "work"));
+  const noria::Nanoseconds deadline =
+      timeout_ms == 0 ? noria::kNever
+                      : noria::now_ns() + static_cast<noria::Nanoseconds>(timeout_ms) * 1'000'000;
+  if (!work->engine->wait(work->collective, deadline))
+    return refuse({NORIA_E_TIMEOUT, "the work is still under way after " +
+                                        std::to_string(timeout_ms) + " ms; wait for it again"});
+  return result_of(*work);
+}
+
+void noria_work_release(noria_work* work) {
+  // release: this thread's last look; pairs with the communicator's sweep.
+  if (work != nullptr) work->is_released.store(true, std::memory_order_release);
+}

@@ -1,0 +1,30 @@
+#include "bucketing/c_boundary.hpp"
+
+namespace noria::bucketing {
+namespace {
+std::string& text_of_this_thread() {
+  thread_local std::string text;
+  return text;
+}
+}  // namespace
+
+noria_status refuse(const Failure& failure) {
+  text_of_this_thread() = failure.text;
+  return failure.code;
+}
+
+const std::string& last_refusal() { return text_of_this_thread(); }
+
+Outcome<Ok> check_stream(const noria_stream* stream) {
+  if (stream == nullptr) return Ok{};
+  NORIA_TRY_ASSIGN(const noria_stream copy, read_struct(stream, "noria_stream"));
+  if (copy.kind == NORIA_STREAM_HOST) return Ok{};
+  if (copy.kind == NORIA_STREAM_CUDA)
+    return Failure{NORIA_E_UNSUPPORTED,
+                   "noria_stream.kind is NORIA_STREAM_CUDA: this version takes gradients of the "
+                   "host only; give NULL and memory of the host"};
+  return Failure{NORIA_E_ARG,
+                 "noria_stream.kind is " + std::to_string(copy.kind) + ": it takes 0 or 1"};
+}
+
+}  // namespace noria::bucketing

@@ -1,0 +1,61 @@
+// The C boundary: how failures, structs and streams cross it.
+//
+// refuse() keeps the text for noria_last_error() of the calling thread and gives the code to
+// return. A struct that was filled by an older header is shorter than ours, by a newer one longer:
+// what it does not have is zero, which means the default; what we do not know must be zero.
+//
+// Threads: any thread.
+#pragma once
+
+#include <noria/bucketing.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "base/result.hpp"
+#include "bucketing/failure.hpp"
+
+namespace noria::bucketing {
+
+noria_status refuse(const Failure& failure);
+const std::string& last_refusal();  // of the calling thread; empty before the first
+
+// Only the host's, in this version. `name` is the function's, for the text.
+Outcome<Ok> check_stream(const noria_stream* stream);
+
+// The caller's struct as this version knows it.
+template <class T>
+Outcome<T> read_struct(const T* given, const char* type) {
+  if (given == nullptr)
+    return Failure{NORIA_E_ARG, std::string(type) + " is NULL: give one made by its _INIT"};
+  const uint32_t size = given->struct_size;
+  if (size < 2 * sizeof(uint32_t))
+    return Failure{NORIA_E_ARG, std::string(type) + ".struct_size is " + std::to_string(size) +
+                                    ": make it by its _INIT"};
+  const auto* bytes = reinterpret_cast<const char*>(given);
+  for (size_t at = sizeof(T); at < size; ++at)
+    if (bytes[at] != 0)
+      return Failure{NORIA_E_UNSUPPORTED,
+                     std::string(type) +
+                         " uses a field that this library does not know: it was "
+                         "compiled for a newer noria"};
+  T copy{};
+  std::memcpy(static_cast<void*>(&copy), given, std::min<size_t>(size, sizeof(T)));
+  return copy;
+}
+
+// Fills in as much as the caller's struct holds; its struct_size stays.
+template <class T>
+Outcome<Ok> write_struct(T* out, T full, const char* type) {
+  if (out == nullptr || out->struct_size < 2 * sizeof(uint32_t))
+    return Failure{NORIA_E_ARG,
+                   std::string(type) + ": give a struct whose struct_size is set to its size"};
+  const uint32_t size = out->struct_size;
+  full.struct_size = size;
+  std::memcpy(static_cast<void*>(out), &full, std::min<size_t>(size, sizeof(T)));
+  return Ok{};
+}
+
+}  // namespace noria::bucketing

@@ -1,0 +1,244 @@
+#include "bucketing/comm.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/log.hpp"
+#include "bucketing/bootstrap.hpp"
+#include "bucketing/control_wire.hpp"
+#include "bucketing/interfaces.hpp"
+#include "bucketing/kernels.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+// Long enough for ranks that end together, and no burden where one ends alone.
+constexpr Nanoseconds kLeave = 1_s;
+
+std::string on_rank(int32_t rank, const std::string& text) {
+  return "rank " + std::to_string(rank) + ": " + text;
+}
+
+// With a bad NORIA_ variable this rank cannot take part, but it can still meet the others and say
+// so. What it needs for that has no wrong values.
+Params params_to_meet_by() {
+  std::vector<const char*> kept;
+  for (const char* const* entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view pair(*entry);
+    if (!pair.starts_with("NORIA_") || pair.starts_with("NORIA_ROOT=") ||
+        pair.starts_with("NORIA_SOCKET_IFNAME="))
+      kept.push_back(*entry);
+  }
+  kept.push_back(nullptr);
+  auto params = load_params(kept.data());
+  return params ? *params : Params{};
+}
+
+Nanoseconds milliseconds(uint32_t given, uint64_t otherwise) {
+  return static_cast<Nanoseconds>(given != 0 ? given : otherwise) * 1'000'000;
+}
+
+Outcome<std::unique_ptr<ControlPlane>> meet(const Rendezvous& rendezvous, bool has_id,
+                                            Nanoseconds deadline) {
+  ControlPlane::Options options{.rank = rendezvous.rank,
+                                .size = rendezvous.size,
+                                .root_host = rendezvous.host,
+                                .root_port = rendezvous.port,
+                                .token_low = rendezvous.token_low,
+                                .token_high = rendezvous.token_high,
+                                .deadline = deadline};
+  Fd listener;
+  if (has_id && rendezvous.rank == 0) {
+    NORIA_TRY_ASSIGN(listener, open_reserved_listener(rendezvous));
+  } else if (has_id) {
+    drop_reservation(rendezvous);
+  }
+  options.listener_fd = listener.release();
+  return ControlPlane::join(options);
+}
+
+}  // namespace
+
+Comm::Comm(const Params& params, int32_t rank, int32_t size)
+    : params_(params), rank_(rank), size_(size) {}
+
+Comm::~Comm() {
+  if (engine_ != nullptr && control_ != nullptr && !engine_->failed())
+    control_->leave(now_ns() + kLeave);
+}
+
+// ---- life ---------------------------------------------------------------------------------------
+
+Outcome<std::unique_ptr<Comm>> Comm::create(const noria_comm_config& config) {
+  auto loaded = load_params(environ);
+  const std::string bad_params = loaded ? "" : loaded.failure();
+  const Params params = loaded ? *loaded : params_to_meet_by();
+  const auto rendezvous = config.id != nullptr
+                              ? read_unique_id(*config.id, config.rank, config.size)
+                              : rendezvous_from_launcher(params, config.rank, config.size);
+  if (!rendezvous)
+    return bad_params.empty() ? rendezvous.failure() : Failure{NORIA_E_ARG, bad_params};
+
+  std::unique_ptr<Comm> comm(new Comm(params, rendezvous->rank, rendezvous->size));
+  comm->start_timeout_ = milliseconds(config.start_timeout_ms, params.start_timeout_ms);
+  comm->collective_timeout_ =
+      milliseconds(config.collective_timeout_ms, params.collective_timeout_ms);
+  if (comm->size_ == 1) {
+    if (config.id != nullptr) drop_reservation(*rendezvous);
+    if (!bad_params.empty()) return Failure{NORIA_E_ARG, bad_params};
+    NORIA_TRY(comm->start_engine(nullptr, nullptr));
+    return comm;
+  }
+  const Nanoseconds deadline = now_ns() + comm->start_timeout_;
+  NORIA_TRY_ASSIGN(comm->control_, meet(*rendezvous, config.id != nullptr, deadline));
+  NORIA_TRY(comm->connect(bad_params, deadline));
+  return comm;
+}
+
+Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {
+  std::string host = control_->local_host();
+  std::unique_ptr<transport::Domain> domain;
+  const auto set_up = [&]() -> Outcome<Ok> {
+    if (!bad_params.empty()) return Failure{NORIA_E_ARG, bad_params};
+    if (is_interface_asked_for(params_)) {
+      auto interface = choose_interface(list_interfaces(), params_);
+      if (!interface) return Failure{NORIA_E_NET, interface.failure()};
+      host = interface->address.host();
+    }
+    NORIA_TRY_ASSIGN(domain, open_device());
+    return Ok{};
+  };
+  NORIA_TRY(agree("open the device", set_up(), deadline));
+
+  auto ring = Ring::connect(*domain, *control_, params_, host, deadline);
+  if (!ring) return control_->settle(ring.failure());
+  return agree("start", start_engine(std::move(domain), std::move(*ring)), deadline);
+}
+
+Outcome<std::unique_ptr<transport::Domain>> Comm::open_device() {
+  auto provider = verbs::open_provider(params_, verbs::Use::collective);
+  if (!provider) return Failure{NORIA_E_DEVICE, provider.failure()};
+  provider_ = std::move(*provider);
+  auto domain = transport::Domain::create(provider_, params_);
+  if (!domain) {
+    const Status status = domain.failure();
+    return Failure{to_noria_status(status.code()),
+                   "cannot use the RDMA device of " + provider_->library_path() + ": " +
+                       to_string(status.code()) +
+                       (status.raw() != 0 ? " (" + std::to_string(status.raw()) + ")" : "") +
+                       "; NORIA_SOFT=1 takes the software HCA"};
+  }
+  if (rank_ == 0 && !provider_->notice().empty())
+    log(LogLevel::info, "%s", provider_->notice().c_str());
+  return std::move(*domain);
+}
+
+Outcome<Ok> Comm::start_engine(std::unique_ptr<transport::Domain> domain,
+                               std::unique_ptr<Ring> ring) {
+  NORIA_TRY_ASSIGN(engine_, Engine::create(std::move(domain), std::move(ring), control_.get(),
+                                           collective_timeout_));
+  return Ok{};
+}
+
+Outcome<Ok> Comm::agree(const std::string& what, const Outcome<Ok>& mine, Nanoseconds deadline) {
+  PayloadWriter report;
+  report.put_i32(mine ? NORIA_OK : mine.failure().code);
+  report.put_text(mine ? "" : mine.failure().text);
+  NORIA_TRY_ASSIGN(const std::vector<std::string> reports,
+                   control_->all_gather(what, report.bytes(), deadline));
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    PayloadReader reader(reports[rank]);
+    const int32_t code = reader.take_i32();
+    if (code != NORIA_OK)
+      return Failure{code, on_rank(static_cast<int32_t>(rank), reader.take_text())};
+  }
+  return Ok{};
+}
+
+void Comm::abort(const std::string& why) {
+  engine_->fail(
+      {NORIA_E_ABORTED, on_rank(rank_, "noria_comm_abort()" + (why.empty() ? "" : ": " + why))});
+}
+
+// ---- collectives --------------------------------------------------------------------------------
+
+Outcome<Ok> Comm::fill(Collective& collective, Kind kind, int32_t root, const Part* part) const {
+  // relaxed: a step begins and collectives are called by the same one thread at a time.
+  if (is_step_open_.load(std::memory_order_relaxed))
+    return Failure{NORIA_E_STATE,
+                   "a step of a reducer is open on this communicator: end it before, or use "
+                   "another communicator"};
+  collective.kind = kind;
+  collective.root = root;
+  if (part != nullptr) collective.parts.push_back(*part);
+  prepare(collective, static_cast<uint32_t>(size_));
+  return Ok{};
+}
+
+Outcome<Ok> Comm::run(Kind kind, int32_t root, const Part* part) {
+  Collective collective;
+  NORIA_TRY(fill(collective, kind, root, part));
+  engine_->submit(collective, false);
+  engine_->wait(collective, kNever);
+  if (collective.failure.code != NORIA_OK) return collective.failure;
+  return Ok{};
+}
+
+Outcome<noria_work*> Comm::launch(Kind kind, int32_t root, const Part* part) {
+  sweep_works();
+  works_.emplace_back();
+  noria_work& work = works_.back();
+  work.engine = engine_.get();
+  if (auto filled = fill(work.collective, kind, root, part); !filled) {
+    works_.pop_back();
+    return filled.failure();
+  }
+  engine_->submit(work.collective, true);
+  return &work;
+}
+
+void Comm::sweep_works() {
+  works_.remove_if([](const noria_work& work) {
+    // acquire: pairs with noria_work_release(); the releasing thread's last look is over.
+    return work.is_released.load(std::memory_order_acquire) && work.collective.is_done();
+  });
+}
+
+// ---- what others may know -----------------------------------------------------------------------
+
+noria_comm_info Comm::info() const {
+  noria_comm_info info{};
+  info.rank = rank_;
+  info.size = size_;
+  const auto put = [](char* field, size_t capacity, const std::string& text) {
+    std::snprintf(field, capacity, "%s", text.c_str());
+  };
+  if (size_ == 1) {
+    put(info.device, sizeof info.device, "none: one rank needs no device");
+    return info;
+  }
+  const VerbsStats stats = engine_->domain()->stats();
+  info.reads = engine_->ring()->uses_reads() ? 1 : 0;
+  info.sent_bytes = stats.sent_bytes;
+  info.received_bytes = stats.received_bytes;
+  put(info.device, sizeof info.device, engine_->domain()->describe());
+  put(info.notice, sizeof info.notice, provider_->notice());
+  return info;
+}
+
+ReducerHost Comm::reducer_host() {
+  return {.rank = rank_,
+          .size = size_,
+          .engine = engine_.get(),
+          .control = control_.get(),
+          .is_step_open = &is_step_open_,
+          .start_timeout = start_timeout_,
+          .collective_timeout = collective_timeout_};
+}
+
+}  // namespace noria::bucketing

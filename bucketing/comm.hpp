@@ -1,0 +1,85 @@
+// Comm: what a noria_comm is: parameters, device, control plane and engine of one communicator.
+//
+// create() meets the other ranks first and opens the device then, so that a rank that cannot take
+// part says so to all: every rank fails with the same text, which names that rank.
+//
+// Threads: create() and destructor init only; collectives one at a time; abort() and the waiting
+// calls of works any thread.
+#pragma once
+
+#include <noria/bucketing.h>
+#include <noria/observe.h>
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/mutex.hpp"
+#include "base/params.hpp"
+#include "bucketing/collective.hpp"
+#include "bucketing/control.hpp"
+#include "bucketing/engine.hpp"
+#include "bucketing/failure.hpp"
+#include "bucketing/reducer.hpp"
+#include "verbs/provider.hpp"
+
+// A collective that somebody may wait for. The communicator owns it until it is both released and
+// done.
+struct noria_work {
+  noria::bucketing::Collective collective;
+  noria::bucketing::Engine* engine = nullptr;
+  std::atomic<bool> is_released{false};
+};
+
+namespace noria::bucketing {
+
+class Comm {
+ public:
+  static Outcome<std::unique_ptr<Comm>> create(const noria_comm_config& config);
+  // Waits a second at most for the other ranks to come to their end too.
+  ~Comm();
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  int32_t rank() const { return rank_; }
+  int32_t size() const { return size_; }
+
+  // One part, or none for a barrier. Waits for the result.
+  Outcome<Ok> run(Kind kind, int32_t root, const Part* part);
+  // The same, under way when it returns.
+  Outcome<noria_work*> launch(Kind kind, int32_t root, const Part* part);
+
+  void abort(const std::string& why);
+  noria_comm_info info() const;
+  ReducerHost reducer_host();
+
+ private:
+  Comm(const Params& params, int32_t rank, int32_t size);
+  Outcome<Ok> connect(const std::string& bad_params, Nanoseconds deadline);
+  Outcome<std::unique_ptr<transport::Domain>> open_device();
+  Outcome<Ok> start_engine(std::unique_ptr<transport::Domain> domain, std::unique_ptr<Ring> ring);
+  // All ranks get the failure of the lowest rank that has one.
+  Outcome<Ok> agree(const std::string& what, const Outcome<Ok>& mine, Nanoseconds deadline);
+  Outcome<Ok> fill(Collective& collective, Kind kind, int32_t root, const Part* part) const;
+  void sweep_works();
+
+  Params params_;
+  int32_t rank_ = 0;
+  int32_t size_ = 1;
+  Nanoseconds start_timeout_ = 0;
+  Nanoseconds collective_timeout_ = 0;
+  std::atomic<bool> is_step_open_{false};
+
+  std::shared_ptr<const verbs::Provider> provider_;  // null with one rank, like control_
+  std::unique_ptr<ControlPlane> control_;
+  std::list<noria_work> works_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace noria::bucketing
+
+struct noria_comm {
+  std::unique_ptr<noria::bucketing::Comm> comm;
+};

@@ -1,0 +1,247 @@
+// Communicators through libnoria.so's C API, on the software HCA: forked ranks, a unique id.
+#include <gtest/gtest.h>
+#include <noria/observe.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "tests/support/job.hpp"
+
+namespace noria::test {
+namespace {
+
+class SizesTest : public ::testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, SizesTest, ::testing::Values(2, 3, 4, 8));
+
+TEST_P(SizesTest, All_reduce_is_right_in_place_and_not) {
+  run_job(GetParam(), [](JobRank& self) {
+    uint32_t round = 0;
+    for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{7}, uint64_t{1000},
+                                 uint64_t{262'147}, uint64_t{1'500'001}}) {
+      ++round;
+      const std::vector<float> in = input_of(self.rank, count, round);
+      std::vector<float> out(count, -1.0f);
+      ASSERT_NORIA(noria_all_reduce(self.comm, in.data(), out.data(), count, NORIA_FLOAT32,
+                                    NORIA_SUM, nullptr, nullptr));
+      EXPECT_EQ(wrong_values(out, self.size, round), 0u) << count;
+      EXPECT_EQ(in, input_of(self.rank, count, round)) << "the input was written";
+
+      std::vector<float> both = in;
+      ASSERT_NORIA(noria_all_reduce(self.comm, both.data(), both.data(), count, NORIA_FLOAT32,
+                                    NORIA_SUM, nullptr, nullptr));
+      EXPECT_EQ(wrong_values(both, self.size, round), 0u) << count;
+    }
+  });
+}
+
+TEST_P(SizesTest, Broadcast_is_right_from_every_root) {
+  run_job(GetParam(), [](JobRank& self) {
+    for (int32_t root = 0; root < self.size; ++root) {
+      for (const uint64_t count : {uint64_t{1}, uint64_t{300'003}}) {
+        const std::vector<float> in = input_of(root, count);
+        std::vector<float> out(count, -1.0f);
+        // Elsewhere `in` is not looked at.
+        ASSERT_NORIA(noria_broadcast(self.comm, self.rank == root ? in.data() : nullptr, out.data(),
+                                     count, NORIA_FLOAT32, root, nullptr, nullptr));
+        EXPECT_EQ(out, in) << "root " << root;
+      }
+    }
+  });
+}
+
+TEST_P(SizesTest, Barrier_holds_until_the_last_came) {
+  Job job(GetParam(), [](JobRank& self) {
+    const bool is_last = self.rank == self.size - 1;
+    if (is_last) self.parent.recv<uint8_t>();
+    ASSERT_NORIA(noria_barrier(self.comm, nullptr, nullptr));
+    self.parent.send(uint8_t{1});
+  });
+  // Expect: nobody is through while the last has not come.
+  for (int32_t rank = 0; rank + 1 < GetParam(); ++rank) {
+    char byte = 0;
+    EXPECT_EQ(::recv(job.crew().wire(rank).fd(), &byte, 1, MSG_DONTWAIT), -1);
+  }
+  job.crew().wire(GetParam() - 1).send(uint8_t{1});
+  for (int32_t rank = 0; rank < GetParam(); ++rank) job.crew().wire(rank).recv<uint8_t>();
+  job.crew().expect_success();
+}
+
+TEST_P(SizesTest, Asynchronous_works_end_in_order_and_are_right) {
+  run_job(GetParam(), [](JobRank& self) {
+    constexpr uint32_t kWorks = 20;
+    std::vector<std::vector<float>> buffers;
+    std::vector<noria_work*> works(kWorks);
+    for (uint32_t i = 0; i < kWorks; ++i) buffers.push_back(input_of(self.rank, 1 + 9001 * i, i));
+    for (uint32_t i = 0; i < kWorks; ++i)
+      ASSERT_NORIA(noria_all_reduce(self.comm, buffers[i].data(), buffers[i].data(),
+                                    buffers[i].size(), NORIA_FLOAT32, NORIA_SUM, nullptr,
+                                    &works[i]));
+    // The last first: then all before it are done.
+    ASSERT_NORIA(noria_work_wait(works[kWorks - 1], 0));
+    for (uint32_t i = 0; i < kWorks; ++i) {
+      EXPECT_NORIA(noria_work_test(works[i]));
+      EXPECT_EQ(wrong_values(buffers[i], self.size, i), 0u) << i;
+      noria_work_release(works[i]);
+    }
+  });
+}
+
+TEST(CommTest, Works_may_be_released_before_they_are_done) {
+  run_job(2, [](JobRank& self) {
+    std::vector<float> values = input_of(self.rank, 100'000);
+    for (int i = 0; i < 50; ++i) {
+      noria_work* work = nullptr;
+      ASSERT_NORIA(noria_all_reduce(self.comm, values.data(), values.data(), values.size(),
+                                    NORIA_FLOAT32, NORIA_MAX, nullptr, &work));
+      noria_work_release(work);
+    }
+    ASSERT_NORIA(noria_barrier(self.comm, nullptr, nullptr));
+    float most = 0;
+    for (int32_t rank = 0; rank < 2; ++rank) most = std::max(most, value_of(rank, 77));
+    EXPECT_EQ(values[77], most);
+  });
+}
+
+TEST(CommTest, Works_are_tested_without_waiting_and_waited_for_with_a_bound) {
+  Job job(2, [](JobRank& self) {
+    std::vector<float> values = input_of(self.rank, 1000);
+    if (self.rank == 1) self.parent.recv<uint8_t>();
+    noria_work* work = nullptr;
+    ASSERT_NORIA(noria_all_reduce(self.comm, values.data(), values.data(), values.size(),
+                                  NORIA_FLOAT32, NORIA_SUM, nullptr, &work));
+    if (self.rank == 0) {
+      EXPECT_EQ(noria_work_test(work), NORIA_IN_PROGRESS);
+      EXPECT_EQ(noria_work_wait(work, 5), NORIA_E_TIMEOUT);
+      self.parent.send(uint8_t{1});
+    }
+    EXPECT_NORIA(noria_work_wait(work, 0));
+    EXPECT_NORIA(noria_work_test(work));
+    EXPECT_EQ(wrong_values(values, 2), 0u);
+    noria_work_release(work);
+  });
+  job.crew().wire(0).recv<uint8_t>();
+  job.crew().wire(1).send(uint8_t{1});
+  job.crew().expect_success();
+}
+
+TEST(CommTest, Two_communicators_in_the_same_processes_do_not_mix) {
+  const noria_unique_id second = make_id();
+  run_job(2, [&](JobRank& self) {
+    noria_comm* other = nullptr;
+    const noria_comm_config config = config_of(second, 1 - self.rank, 2);
+    // The second one's rank 0 is rank 1 of the first.
+    ASSERT_NORIA(noria_comm_create(&config, &other));
+    std::vector<float> a = input_of(self.rank, 50'000, 1), b = input_of(self.rank, 50'000, 2);
+    noria_work *first_work = nullptr, *other_work = nullptr;
+    ASSERT_NORIA(noria_all_reduce(self.comm, a.data(), a.data(), a.size(), NORIA_FLOAT32, NORIA_SUM,
+                                  nullptr, &first_work));
+    ASSERT_NORIA(noria_all_reduce(other, b.data(), b.data(), b.size(), NORIA_FLOAT32, NORIA_SUM,
+                                  nullptr, &other_work));
+    EXPECT_NORIA(noria_work_wait(other_work, 0));
+    EXPECT_NORIA(noria_work_wait(first_work, 0));
+    EXPECT_EQ(wrong_values(a, 2, 1), 0u);
+    EXPECT_EQ(wrong_values(b, 2, 2), 0u);
+    noria_work_release(first_work);
+    noria_work_release(other_work);
+    noria_comm_destroy(other);
+  });
+}
+
+TEST(CommTest, Two_jobs_at_once_do_not_meet) {
+  const auto body = [](JobRank& self) {
+    for (uint32_t round = 0; round < 20; ++round) {
+      std::vector<float> values = input_of(self.rank, 10'000, round);
+      ASSERT_NORIA(noria_all_reduce(self.comm, values.data(), values.data(), values.size(),
+                                    NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr));
+      EXPECT_EQ(wrong_values(values, self.size, round), 0u);
+    }
+  };
+  Job two(2, body), three(3, body);
+  two.crew().expect_success();
+  three.crew().expect_success();
+}
+
+TEST(CommTest, Communicators_come_and_go) {
+  run_ranks(2, [ids = std::vector{make_id(), make_id(), make_id()}](int32_t rank, Wire&) {
+    for (const noria_unique_id& id : ids) {
+      noria_comm* comm = nullptr;
+      const noria_comm_config config = config_of(id, rank, 2);
+      ASSERT_NORIA(noria_comm_create(&config, &comm));
+      std::vector<float> values = input_of(rank, 1000);
+      EXPECT_NORIA(noria_all_reduce(comm, values.data(), values.data(), 1000, NORIA_FLOAT32,
+                                    NORIA_SUM, nullptr, nullptr));
+      EXPECT_EQ(wrong_values(values, 2), 0u);
+      noria_comm_destroy(comm);
+    }
+  });
+}
+
+TEST(CommTest, Torchruns_variables_are_enough) {
+  // A port that is free now: the id's own, which nobody else will use.
+  const noria_unique_id id = make_id();
+  uint16_t port = 0;
+  std::memcpy(&port, id.bytes + 12, sizeof port);
+  run_ranks(3, [&](int32_t rank, Wire&) {
+    setenv("RANK", std::to_string(rank).c_str(), 1);
+    setenv("WORLD_SIZE", "3", 1);
+    setenv("MASTER_ADDR", "localhost", 1);
+    setenv("MASTER_PORT", std::to_string(port - 29).c_str(), 1);
+    noria_comm_config config = NORIA_COMM_CONFIG_INIT;
+    noria_comm* comm = nullptr;
+    // Twice, as a program that makes a second communicator does: at the same port.
+    for (uint32_t round = 0; round < 2; ++round) {
+      ASSERT_NORIA(noria_comm_create(&config, &comm));
+      std::vector<float> values = input_of(rank, 1000, round);
+      EXPECT_NORIA(noria_all_reduce(comm, values.data(), values.data(), 1000, NORIA_FLOAT32,
+                                    NORIA_SUM, nullptr, nullptr));
+      EXPECT_EQ(wrong_values(values, 3, round), 0u);
+      noria_comm_destroy(comm);
+    }
+  });
+}
+
+TEST(CommTest, One_rank_needs_no_device) {
+  run_ranks(1, [](int32_t, Wire&) {
+    setenv("NORIA_IBVERBS", "/nowhere/libibverbs.so", 1);
+    noria_comm_config config = NORIA_COMM_CONFIG_INIT;
+    config.rank = 0;
+    config.size = 1;
+    noria_comm* comm = nullptr;
+    ASSERT_NORIA(noria_comm_create(&config, &comm));
+    const std::vector<float> in = input_of(0, 1000);
+    std::vector<float> out(1000);
+    noria_work* work = nullptr;
+    EXPECT_NORIA(noria_all_reduce(comm, in.data(), out.data(), 1000, NORIA_FLOAT32, NORIA_AVG,
+                                  nullptr, &work));
+    EXPECT_NORIA(noria_work_test(work));
+    EXPECT_EQ(out, in);
+    noria_work_release(work);
+    EXPECT_NORIA(noria_broadcast(comm, in.data(), out.data(), 10, NORIA_INT8, 0, nullptr, nullptr));
+    EXPECT_NORIA(noria_barrier(comm, nullptr, nullptr));
+    noria_comm_destroy(comm);
+  });
+}
+
+TEST(CommTest, Shows_its_device_and_counts_what_it_moved) {
+  run_job(2, [](JobRank& self) {
+    std::vector<float> values = input_of(self.rank, 1 << 20);
+    ASSERT_NORIA(noria_all_reduce(self.comm, values.data(), values.data(), values.size(),
+                                  NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr));
+    ASSERT_NORIA(noria_barrier(self.comm, nullptr, nullptr));
+    noria_comm_info info{};
+    info.struct_size = sizeof info;
+    ASSERT_NORIA(noria_observe_comm(self.comm, &info));
+    EXPECT_EQ(info.rank, self.rank);
+    EXPECT_EQ(info.size, 2);
+    EXPECT_NE(std::string(info.device).find("software HCA"), std::string::npos) << info.device;
+    // 2(n-1)/n x size a rank, in each direction.
+    EXPECT_GE(info.sent_bytes, uint64_t{4} << 20);
+    EXPECT_GE(info.received_bytes, uint64_t{4} << 20);
+  });
+}
+
+}  // namespace
+}  // namespace noria::test
