@@ -19,7 +19,7 @@ namespace noria::transport {
 class CreditView {
  public:
   explicit operator bool() const { return slot_ != nullptr; }
-  // relaxed: ordered behind the acquire loads of read_credit(), and nobody writes the slot any more.
+  // relaxed: ordered behind the acquire loads of read_credit(); nobody writes the slot any more.
   uint64_t address() const {
     return std::atomic_ref(slot_->address).load(std::memory_order_relaxed);
   }
