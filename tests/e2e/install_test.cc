@@ -22,7 +22,8 @@ int main(void) {
   config.rank = 0;
   config.size = 1;
   if (noria_comm_create(&config, &comm) != NORIA_OK) return 1;
-  if (noria_all_reduce(comm, in, out, 3, NORIA_FLOAT32, NORIA_SUM, NULL, NULL) != NORIA_OK) return 2;
+  if (noria_all_reduce(comm, in, out, 3, NORIA_FLOAT32, NORIA_SUM, NULL, NULL) != NORIA_OK)
+    return 2;
   noria_comm_destroy(comm);
   return out[2] == 3 ? 0 : 3;
 }
