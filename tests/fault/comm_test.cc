@@ -1,0 +1,435 @@
+// Communicators through the C API when something goes wrong: every rank ends, in time, with a text
+// that names the cause.
+#include <gtest/gtest.h>
+#include <noria/observe.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "tests/support/job.hpp"
+
+namespace noria::test {
+namespace {
+
+constexpr uint64_t kCount = 2'000'003;  // several segments
+
+noria_status reduce(noria_comm* comm, std::vector<float>* values) {
+  return noria_all_reduce(comm, values->data(), values->data(), values->size(), NORIA_FLOAT32,
+                          NORIA_MAX, nullptr, nullptr);
+}
+
+// Reduces until it fails or a bound is reached; the first failure.
+noria_status reduce_until_failure(noria_comm* comm) {
+  std::vector<float> values = input_of(0, kCount);
+  const Nanoseconds deadline = now_ns() + 25_s;
+  while (now_ns() < deadline)
+    if (const noria_status status = reduce(comm, &values); status != NORIA_OK) return status;
+  return NORIA_OK;
+}
+
+void expect_text(const std::vector<std::string>& parts) {
+  const std::string text = last_error();
+  for (const std::string& part : parts) EXPECT_TRUE(contains(text, part)) << part << ": " << text;
+}
+
+// ---- deaths -------------------------------------------------------------------------------------
+
+enum class Phase { idle, reducing, in_barrier };
+
+// Kills `victim` once all have come to the phase.  Expect: all others name it within ten seconds.
+void expect_death_is_named(int32_t size, int32_t victim, Phase phase) {
+  Job job(size, [=](JobRank& self) {
+    self.parent.send(uint8_t{1});
+    noria_status status = NORIA_OK;
+    if (phase == Phase::reducing) {
+      status = reduce_until_failure(self.comm);
+    } else if (phase == Phase::in_barrier) {
+      if (self.rank == victim) self.parent.recv<uint8_t>();  // never comes to the barrier
+      status = noria_barrier(self.comm, nullptr, nullptr);
+    } else {
+      self.parent.recv<uint8_t>();  // told after the kill
+      status = noria_barrier(self.comm, nullptr, nullptr);
+    }
+    EXPECT_EQ(status, NORIA_E_PEER) << last_error();
+    expect_text({"rank " + std::to_string(victim)});
+    // Expect: it stays so.
+    EXPECT_EQ(noria_barrier(self.comm, nullptr, nullptr), NORIA_E_PEER);
+  });
+  for (int32_t rank = 0; rank < size; ++rank) job.crew().wire(rank).recv<uint8_t>();
+  if (phase == Phase::reducing) ::poll(nullptr, 0, 30);  // well into it
+  job.crew().kill(victim, SIGKILL);
+  const Nanoseconds killed = now_ns();
+  if (phase == Phase::idle)
+    for (int32_t rank = 0; rank < size; ++rank)
+      if (rank != victim) job.crew().wire(rank).send(uint8_t{1});
+  job.crew().expect_success({victim});
+  EXPECT_LT(now_ns() - killed, 10_s);  // the product's promise, not a measure of speed
+}
+
+TEST(DeathTest, In_the_midst_of_reductions_is_named) {
+  for (const int32_t victim : {0, 1}) expect_death_is_named(2, victim, Phase::reducing);
+  for (const int32_t victim : {0, 1, 3}) expect_death_is_named(4, victim, Phase::reducing);
+}
+TEST(DeathTest, While_idle_is_named_by_the_next_call) {
+  for (const int32_t victim : {0, 2}) expect_death_is_named(3, victim, Phase::idle);
+}
+TEST(DeathTest, While_the_others_wait_in_a_barrier_is_named) {
+  for (const int32_t victim : {0, 2}) expect_death_is_named(3, victim, Phase::in_barrier);
+}
+
+// What a kill could leave behind in names that live longer than processes.
+std::set<std::string> leftovers() {
+  std::set<std::string> names;
+  for (const char* folder : {"/dev/shm", "/tmp"})
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (contains(entry.path().filename().string(), "noria")) names.insert(entry.path().string());
+  std::ifstream sockets("/proc/net/unix");
+  for (std::string line; std::getline(sockets, line);)
+    if (const size_t at = line.find('@'); at != std::string::npos && contains(line, "noria"))
+      names.insert(line.substr(at));
+  return names;
+}
+
+TEST(DeathTest, Of_all_ranks_leaves_nothing_behind) {
+  // Names of other jobs that run now may go meanwhile, but none of ours may be new.
+  const std::set<std::string> before = leftovers();
+  {
+    Job job(3, [](JobRank& self) {
+      self.parent.send(uint8_t{1});
+      reduce_until_failure(self.comm);
+    });
+    for (int32_t rank = 0; rank < 3; ++rank) job.crew().wire(rank).recv<uint8_t>();
+    for (int32_t rank = 0; rank < 3; ++rank) job.crew().kill(rank, SIGKILL);
+    for (int32_t rank = 0; rank < 3; ++rank) job.crew().wait(rank);
+  }
+  for (const std::string& name : leftovers()) EXPECT_EQ(before.count(name), 1u) << name;
+}
+
+TEST(StopTest, A_rank_that_was_stopped_in_the_midst_goes_on_and_results_are_right) {
+  for (const int32_t stopped : {0, 1}) {
+    Job job(3, [](JobRank& self) {
+      self.parent.send(uint8_t{1});
+      for (uint32_t round = 0; round < 60; ++round) {
+        std::vector<float> values = input_of(self.rank, 200'001, round);
+        ASSERT_NORIA(noria_all_reduce(self.comm, values.data(), values.data(), values.size(),
+                                      NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr));
+        ASSERT_EQ(wrong_values(values, self.size, round), 0u) << round;
+      }
+    });
+    for (int32_t rank = 0; rank < 3; ++rank) job.crew().wire(rank).recv<uint8_t>();
+    ::poll(nullptr, 0, 10);
+    job.crew().kill(stopped, SIGSTOP);
+    ::poll(nullptr, 0, 3000);
+    job.crew().kill(stopped, SIGCONT);
+    job.crew().expect_success();
+  }
+}
+
+// ---- ranks that disagree ------------------------------------------------------------------------
+
+TEST(DisagreementTest, Another_count_fails_on_all_ranks) {
+  run_job(3, [](JobRank& self) {
+    std::vector<float> values = input_of(self.rank, 1000);
+    const uint64_t count = self.rank == 1 ? 999 : 1000;
+    EXPECT_EQ(noria_all_reduce(self.comm, values.data(), values.data(), count, NORIA_FLOAT32,
+                               NORIA_SUM, nullptr, nullptr),
+              NORIA_E_MISMATCH)
+        << last_error();
+    expect_text({"rank 1"});
+  });
+}
+
+TEST(DisagreementTest, Another_operation_fails_on_all_ranks) {
+  run_job(2, [](JobRank& self) {
+    std::vector<float> values = input_of(self.rank, 1000);
+    EXPECT_EQ(noria_all_reduce(self.comm, values.data(), values.data(), 1000, NORIA_FLOAT32,
+                               self.rank == 0 ? NORIA_SUM : NORIA_MAX, nullptr, nullptr),
+              NORIA_E_MISMATCH)
+        << last_error();
+  });
+}
+
+TEST(DisagreementTest, Another_order_of_calls_fails_on_all_ranks) {
+  run_job(2, [](JobRank& self) {
+    std::vector<float> values = input_of(self.rank, 1000);
+    noria_status status = NORIA_OK;
+    if (self.rank == 0)
+      status = reduce(self.comm, &values);
+    else
+      status = noria_barrier(self.comm, nullptr, nullptr);
+    EXPECT_TRUE(status == NORIA_E_MISMATCH || status == NORIA_E_ORDER) << status << last_error();
+  });
+}
+
+TEST(DisagreementTest, A_rank_that_does_not_come_is_named_at_the_time_out) {
+  Job job(3,
+          [](JobRank& self) {
+            if (self.rank == 2) {
+              self.parent.recv<uint8_t>();
+              EXPECT_EQ(noria_barrier(self.comm, nullptr, nullptr), NORIA_E_TIMEOUT);
+              return;
+            }
+            std::vector<float> values = input_of(self.rank, kCount);
+            EXPECT_EQ(reduce(self.comm, &values), NORIA_E_TIMEOUT) << last_error();
+            expect_text({"no progress for 0.3 s", "rank"});
+            self.parent.send(uint8_t{1});
+          },
+          {.collective_timeout_ms = 300});
+  for (const int32_t rank : {0, 1}) job.crew().wire(rank).recv<uint8_t>();
+  job.crew().wire(2).send(uint8_t{1});
+  job.crew().expect_success();
+}
+
+// ---- aborts -------------------------------------------------------------------------------------
+
+TEST(AbortTest, From_another_thread_ends_waits_on_all_ranks) {
+  run_job(3, [](JobRank& self) {
+    std::vector<float> values = input_of(self.rank, kCount);
+    noria_work* work = nullptr;
+    std::thread aborting;
+    if (self.rank == 1) {
+      // Rank 1 never calls the reduction that the others wait for.
+      ::poll(nullptr, 0, 20);
+      EXPECT_NORIA(noria_comm_abort(self.comm, "the loss is not finite"));
+      EXPECT_EQ(reduce(self.comm, &values), NORIA_E_ABORTED);
+    } else {
+      ASSERT_NORIA(noria_all_reduce(self.comm, values.data(), values.data(), values.size(),
+                                    NORIA_FLOAT32, NORIA_SUM, nullptr, &work));
+      EXPECT_EQ(noria_work_wait(work, 0), NORIA_E_ABORTED);
+      EXPECT_EQ(noria_work_test(work), NORIA_E_ABORTED);
+      noria_work_release(work);
+    }
+    expect_text({"rank 1", "the loss is not finite"});
+  });
+}
+
+TEST(AbortTest, Of_its_own_communicator_ends_a_blocking_call) {
+  Job job(2, [](JobRank& self) {
+    if (self.rank == 1) {  // does not come until rank 0 has given up
+      self.parent.recv<uint8_t>();
+      EXPECT_EQ(noria_barrier(self.comm, nullptr, nullptr), NORIA_E_ABORTED);
+      return;
+    }
+    std::thread aborting([&] {
+      ::poll(nullptr, 0, 20);
+      EXPECT_NORIA(noria_comm_abort(self.comm, nullptr));
+    });
+    std::vector<float> values = input_of(self.rank, kCount);
+    EXPECT_EQ(reduce(self.comm, &values), NORIA_E_ABORTED) << last_error();
+    aborting.join();
+    self.parent.send(uint8_t{1});
+  });
+  job.crew().wire(0).recv<uint8_t>();
+  job.crew().wire(1).send(uint8_t{1});
+  job.crew().expect_success();
+}
+
+TEST(AbortTest, The_end_of_a_communicator_does_not_wait_for_its_works) {
+  Job job(2, [](JobRank& self) {
+    if (self.rank == 1) {
+      self.parent.recv<uint8_t>();
+      return;
+    }
+    std::vector<float> values = input_of(self.rank, kCount);
+    noria_work* work = nullptr;
+    ASSERT_NORIA(noria_all_reduce(self.comm, values.data(), values.data(), values.size(),
+                                  NORIA_FLOAT32, NORIA_SUM, nullptr, &work));
+    noria_work_release(work);
+    noria_comm_destroy(self.comm);
+    self.comm = nullptr;
+    self.parent.send(uint8_t{1});
+  });
+  job.crew().wire(0).recv<uint8_t>();
+  job.crew().wire(1).send(uint8_t{1});
+  job.crew().expect_success();
+}
+
+// ---- starting -----------------------------------------------------------------------------------
+
+TEST(StartTest, Missing_ranks_are_named_on_all_that_came) {
+  const noria_unique_id id = make_id();
+  run_ranks(4, [&](int32_t rank, Wire&) {
+    if (rank == 1 || rank == 3) return;
+    noria_comm* comm = nullptr;
+    const noria_comm_config config = config_of(id, rank, 4, {.start_timeout_ms = 400});
+    EXPECT_EQ(noria_comm_create(&config, &comm), NORIA_E_MISSING);
+    EXPECT_EQ(comm, nullptr);
+    // Whoever's deadline passes first, rank 0's word is the same; without it rank 0 is missing.
+    expect_text({"ranks 1, 3 of 4 did not join within"});
+  });
+}
+
+TEST(StartTest, A_bad_variable_on_one_rank_fails_on_all_with_its_name) {
+  const noria_unique_id id = make_id();
+  run_ranks(3, [&](int32_t rank, Wire&) {
+    if (rank == 2) setenv("NORIA_RING_FETCH", "sideways", 1);
+    noria_comm* comm = nullptr;
+    const noria_comm_config config = config_of(id, rank, 3);
+    EXPECT_EQ(noria_comm_create(&config, &comm), NORIA_E_ARG);
+    expect_text({"rank 2", "NORIA_RING_FETCH", "sideways", "auto|read|message"});
+  });
+}
+
+TEST(StartTest, A_rank_without_a_device_fails_on_all_with_its_name) {
+  const noria_unique_id id = make_id();
+  run_ranks(3, [&](int32_t rank, Wire&) {
+    if (rank == 1) setenv("NORIA_IBVERBS", "/nowhere/libibverbs.so", 1);
+    noria_comm* comm = nullptr;
+    const noria_comm_config config = config_of(id, rank, 3);
+    EXPECT_EQ(noria_comm_create(&config, &comm), NORIA_E_DEVICE);
+    expect_text({"rank 1", "/nowhere/libibverbs.so"});
+  });
+}
+
+TEST(StartTest, A_rank_killed_while_others_connect_is_named) {
+  const noria_unique_id id = make_id();
+  RankCrew crew(3, [&](int32_t rank, Wire& parent) {
+    parent.send(uint8_t{1});
+    if (rank == 2) {
+      parent.recv<uint8_t>();
+      return;
+    }
+    noria_comm* comm = nullptr;
+    const noria_comm_config config = config_of(id, rank, 3, {.start_timeout_ms = 20000});
+    const noria_status status = noria_comm_create(&config, &comm);
+    if (rank == 1) return;
+    EXPECT_EQ(status, NORIA_E_PEER) << last_error();
+    expect_text({"rank 1"});
+  });
+  for (int32_t rank = 0; rank < 3; ++rank) crew.wire(rank).recv<uint8_t>();
+  ::poll(nullptr, 0, 200);
+  crew.kill(1, SIGKILL);
+  crew.wire(2).send(uint8_t{1});
+  crew.expect_success({1});
+}
+
+// ---- arguments ----------------------------------------------------------------------------------
+
+noria_comm* lone_comm() {
+  noria_comm_config config = NORIA_COMM_CONFIG_INIT;
+  config.rank = 0;
+  config.size = 1;
+  noria_comm* comm = nullptr;
+  EXPECT_NORIA(noria_comm_create(&config, &comm));
+  return comm;
+}
+
+TEST(ArgumentTest, Each_bad_argument_is_named) {
+  noria_comm* comm = lone_comm();
+  float in[4] = {}, out[4] = {};
+  const auto refused = [&](noria_status got, noria_status wanted, const char* part) {
+    EXPECT_EQ(got, wanted) << part;
+    expect_text({part});
+  };
+  refused(noria_all_reduce(nullptr, in, out, 4, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr),
+          NORIA_E_ARG, "comm is NULL");
+  refused(noria_all_reduce(comm, nullptr, out, 4, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr),
+          NORIA_E_ARG, "in is NULL");
+  refused(noria_all_reduce(comm, in, nullptr, 4, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr),
+          NORIA_E_ARG, "out is NULL");
+  refused(noria_all_reduce(comm, in, out, 4, 42, NORIA_SUM, nullptr, nullptr), NORIA_E_ARG,
+          "dtype 42");
+  refused(noria_all_reduce(comm, in, out, 4, NORIA_FLOAT32, 5, nullptr, nullptr), NORIA_E_ARG,
+          "op 5");
+  refused(noria_all_reduce(comm, in, out, 4, NORIA_FLOAT32, -1, nullptr, nullptr), NORIA_E_ARG,
+          "op -1");
+  refused(noria_all_reduce(comm, in, out, 4, NORIA_INT8, NORIA_SUM, nullptr, nullptr),
+          NORIA_E_UNSUPPORTED, "int8");
+  refused(noria_all_reduce(comm, in, out, 4, NORIA_INT32, NORIA_AVG, nullptr, nullptr), NORIA_E_ARG,
+          "averages of int32");
+  refused(noria_all_reduce(comm, in, in + 1, 3, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr),
+          NORIA_E_ARG, "overlap");
+  refused(
+      noria_all_reduce(comm, in, out, UINT64_MAX / 2, NORIA_FLOAT64, NORIA_SUM, nullptr, nullptr),
+      NORIA_E_ARG, "count");
+  refused(noria_broadcast(comm, in, out, 4, NORIA_FLOAT32, 1, nullptr, nullptr), NORIA_E_ARG,
+          "root 1");
+  refused(noria_reduce_scatter(comm, in, out, 1, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr),
+          NORIA_E_UNSUPPORTED, "not built");
+  refused(noria_all_gather(comm, in, out, 1, NORIA_FLOAT32, nullptr, nullptr), NORIA_E_UNSUPPORTED,
+          "not built");
+  noria_stream stream{sizeof(noria_stream), NORIA_STREAM_CUDA, nullptr, 0};
+  refused(noria_barrier(comm, &stream, nullptr), NORIA_E_UNSUPPORTED, "NORIA_STREAM_CUDA");
+  stream.kind = 9;
+  refused(noria_barrier(comm, &stream, nullptr), NORIA_E_ARG, "kind is 9");
+  refused(noria_work_wait(nullptr, 0), NORIA_E_ARG, "work is NULL");
+  refused(noria_work_test(nullptr), NORIA_E_ARG, "work is NULL");
+  refused(noria_comm_abort(nullptr, "x"), NORIA_E_ARG, "comm is NULL");
+  // Nothing to move needs no memory.
+  EXPECT_NORIA(
+      noria_all_reduce(comm, nullptr, nullptr, 0, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr));
+  noria_work_release(nullptr);
+  noria_comm_destroy(nullptr);
+  noria_comm_destroy(comm);
+}
+
+TEST(ArgumentTest, A_configuration_is_checked_before_anybody_is_waited_for) {
+  noria_comm* comm = nullptr;
+  noria_comm_config config = NORIA_COMM_CONFIG_INIT;
+  EXPECT_EQ(noria_comm_create(nullptr, &comm), NORIA_E_ARG);
+  EXPECT_EQ(noria_comm_create(&config, nullptr), NORIA_E_ARG);
+  config.struct_size = 0;
+  EXPECT_EQ(noria_comm_create(&config, &comm), NORIA_E_ARG);
+  expect_text({"struct_size"});
+  config = NORIA_COMM_CONFIG_INIT;
+  EXPECT_EQ(noria_comm_create(&config, &comm), NORIA_E_ARG);
+  expect_text({"torchrun", "NORIA_ROOT"});
+  const noria_unique_id no_id{};
+  config = config_of(no_id, 0, 2);
+  EXPECT_EQ(noria_comm_create(&config, &comm), NORIA_E_ARG);
+  expect_text({"noria_get_unique_id"});
+  EXPECT_EQ(comm, nullptr);
+}
+
+TEST(ArgumentTest, A_newer_callers_struct_is_taken_if_it_asks_for_nothing_new) {
+  struct Newer {
+    noria_comm_config config = NORIA_COMM_CONFIG_INIT;
+    uint64_t of_the_future = 0;
+  } newer;
+  newer.config.struct_size = sizeof newer;
+  newer.config.rank = 0;
+  newer.config.size = 1;
+  noria_comm* comm = nullptr;
+  EXPECT_NORIA(noria_comm_create(&newer.config, &comm));
+  noria_comm_destroy(comm);
+  newer.of_the_future = 1;
+  comm = nullptr;
+  EXPECT_EQ(noria_comm_create(&newer.config, &comm), NORIA_E_UNSUPPORTED);
+  expect_text({"newer noria"});
+}
+
+TEST(ArgumentTest, Errors_belong_to_their_thread_and_are_cut_to_fit) {
+  EXPECT_EQ(noria_work_test(nullptr), NORIA_E_ARG);
+  const std::string whole = last_error();
+  EXPECT_FALSE(whole.empty());
+  char text[8];
+  EXPECT_EQ(noria_last_error(text, sizeof text), whole.size());
+  EXPECT_EQ(std::string(text), whole.substr(0, 7));
+  std::thread([] { EXPECT_EQ(last_error(), ""); }).join();
+}
+
+TEST(ArgumentTest, Parameters_can_be_looked_at_until_there_is_no_more) {
+  noria_param_info info{};
+  info.struct_size = sizeof info;
+  uint32_t index = 0;
+  std::set<std::string> names;
+  while (noria_observe_param(index, &info) == NORIA_OK) names.insert(info.name), ++index;
+  EXPECT_EQ(names.size(), index);
+  EXPECT_EQ(names.count("NORIA_TIMEOUT_MS"), 1u);
+  expect_text({"past the last"});
+  // A caller with an older, shorter struct.  Expect: not a byte past it.
+  info.struct_size = offsetof(noria_param_info, value);
+  info.value[0] = 'x';
+  EXPECT_NORIA(noria_observe_param(0, &info));
+  EXPECT_EQ(info.value[0], 'x');
+}
+
+}  // namespace
+}  // namespace noria::test
