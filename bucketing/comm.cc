@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,18 +24,9 @@ std::string on_rank(int32_t rank, const std::string& text) {
 }
 
 // With a bad NORIA_ variable this rank cannot take part, but it can still meet the others and say
-// so. What it needs for that has no wrong values.
+// so.
 Params params_to_meet_by() {
-  std::vector<const char*> kept;
-  for (const char* const* entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view pair(*entry);
-    if (!pair.starts_with("NORIA_") || pair.starts_with("NORIA_ROOT=") ||
-        pair.starts_with("NORIA_SOCKET_IFNAME="))
-      kept.push_back(*entry);
-  }
-  kept.push_back(nullptr);
-  auto params = load_params(kept.data());
-  return params ? *params : Params{};
+  return load_params_named(environ, {"NORIA_ROOT", "NORIA_SOCKET_IFNAME"});
 }
 
 Nanoseconds milliseconds(uint32_t given, uint64_t otherwise) {

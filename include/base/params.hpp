@@ -8,10 +8,13 @@
 // Threads: load_params() init only; a loaded Params is read from any thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/log.hpp"
@@ -173,6 +176,22 @@ inline Result<Params, std::string> load_params(const char* const* environment) {
   for (size_t i = 0; i < kLevels.size(); ++i)
     if (params.debug == kLevels[i]) set_log_level(static_cast<LogLevel>(i));
   return params;
+}
+
+// For a process whose environment was refused and that still must tell its peers: of noria's own
+// variables it reads only `names`, and defaults if even these are wrong.
+inline Params load_params_named(const char* const* environment,
+                                std::initializer_list<std::string_view> names) {
+  std::vector<const char*> kept;
+  for (const char* const* entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view pair(*entry);
+    const std::string_view name = pair.substr(0, pair.find('='));
+    if (!name.starts_with("NORIA_") || std::find(names.begin(), names.end(), name) != names.end())
+      kept.push_back(*entry);
+  }
+  kept.push_back(nullptr);
+  auto params = load_params(kept.data());
+  return params ? std::move(*params) : Params{};
 }
 
 }  // namespace noria

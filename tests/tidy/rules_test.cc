@@ -150,6 +150,7 @@ TEST(Words, The_environment_has_one_reader) {
   EXPECT_EQ(words("verbs/a.cc", "for (char** e = environ; *e; ++e) use(*e);\n", "environment"), 1U);
 
   EXPECT_EQ(words("verbs/a.cc", "auto p = load_params(environ);\n", "environment"), 0U);
+  EXPECT_EQ(words("verbs/a.cc", "return load_params_named(environ, {x});\n", "environment"), 0U);
   EXPECT_EQ(words("verbs/a.cc", "// getenv would do\nlog(x, \"getenv\");\n", "environment"), 0U);
   EXPECT_EQ(words("perf/a.cc", "setenv(x, y, 1);\n", "environment"), 0U);
 }

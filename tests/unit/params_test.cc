@@ -58,6 +58,19 @@ TEST(Params, An_unknown_name_is_answered_with_the_nearest_one) {
   EXPECT_NE(refused.failure().find("NORIA_SOFT_RATE_GBIT"), std::string::npos);
 }
 
+TEST(Params, A_refused_process_still_reads_what_it_needs_to_say_so) {
+  const char* const environment[] = {"NORIA_SOFT=maybe", "NORIA_ROOT=host:1", "RANK=3",
+                                     "NORIA_TIMEOUT_MS=500", nullptr};
+  const Params params = load_params_named(environment, {"NORIA_ROOT"});
+  EXPECT_EQ(params.root, "host:1");
+  EXPECT_EQ(params.rank, "3");
+  EXPECT_EQ(params.collective_timeout_ms, Params{}.collective_timeout_ms);
+
+  // Expect: defaults where even the named one is wrong.
+  const char* const wrong[] = {"NORIA_SOFT=maybe", "RANK=3", nullptr};
+  EXPECT_EQ(load_params_named(wrong, {"NORIA_SOFT"}).rank, "");
+}
+
 TEST(Params, Every_row_says_when_to_change_it) {
   for (const ParamRow& row : param_rows(Params{})) {
     EXPECT_TRUE(std::string(row.name).starts_with("NORIA_"));
