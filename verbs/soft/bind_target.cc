@@ -14,22 +14,6 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 bool takes_requests(uint32_t state) { return state == IBV_QPS_RTR || state == IBV_QPS_RTS; }
 
-// Whether the previous target of this queue pair's ring has read all of it, or never will.
-bool is_drained(const Qp& qp) {
-  const uint64_t name = qp.shared.ring_to.load(kRelaxed);
-  if (name == 0) return true;
-  const auto qpn = static_cast<uint32_t>(name >> 32);
-  const Peer* peer = qp.engine.neighbours().find(slot_of(qpn));
-  if (peer == nullptr) return true;
-  const SharedQp& old = peer->shared().qps[index_of(qpn) % kMaxQps];
-  const uint64_t state = old.state.load(std::memory_order_acquire);
-  if (generation_of(state) != static_cast<uint32_t>(name)) return true;
-  const uint64_t written = qp.shared.tail.load(kRelaxed) & ~kFaultBit;
-  if (old.rq_head.load(std::memory_order_acquire) >= written) return true;
-  peer->wake();
-  return false;
-}
-
 bool make_ring(Qp& qp, uint32_t depth) {
   const uint64_t notices = depth * sizeof(Notice);
   const uint64_t offset = qp.engine.ring_room(qp.index, notices + uint64_t{depth} * kInPlace);
@@ -50,15 +34,49 @@ bool make_ring(Qp& qp, uint32_t depth) {
   return true;
 }
 
+// The live process of our target, or null.
 Peer* find_peer(Qp& qp) {
   if (qp.target_peer != nullptr) return qp.target_peer->is_alive() ? qp.target_peer : nullptr;
+  Neighbours& neighbours = qp.engine.neighbours();
   const uint32_t slot = slot_of(qp.attr.dest_qp_num);
-  Peer* peer = qp.engine.neighbours().find(slot);
-  if (peer == nullptr) qp.engine.neighbours().want(slot);
-  return peer;
+  if (neighbours.has_peer(slot)) return qp.target_peer = neighbours.use(slot);
+  // Asking takes system calls, and this is called from every poll.
+  constexpr Nanoseconds kAskEvery = 1'000'000;
+  const Nanoseconds now = now_ns();
+  if (now - qp.asked_at >= kAskEvery) {
+    qp.asked_at = now;
+    qp.is_linking = neighbours.want(slot) == Neighbours::Reach::linking;
+  }
+  // Somebody is there and has not answered yet, being stopped or not scheduled: alive. Requests
+  // wait for an answer only from where the question can be asked.
+  if (qp.is_linking) qp.wait = Wait::none;
+  return nullptr;
 }
 
 }  // namespace
+
+bool is_drained(Engine& engine, const SharedQp& qp) {
+  const uint64_t name = qp.ring_to.load(kRelaxed);
+  if (name == 0) return true;
+  const auto qpn = static_cast<uint32_t>(name >> 32);
+  Peer* peer = engine.neighbours().use(slot_of(qpn));
+  if (peer == nullptr) return true;
+  const SharedQp& old = peer->shared().qps[index_of(qpn) % kMaxQps];
+  const uint64_t state = old.state.load(std::memory_order_acquire);
+  const uint64_t written = qp.tail.load(kRelaxed) & ~kFaultBit;
+  const bool is_done = generation_of(state) != static_cast<uint32_t>(name) ||
+                       old.rq_head.load(std::memory_order_acquire) >= written;
+  engine.neighbours().done_with(peer);
+  return is_done;
+}
+
+void unbind_target(Qp& qp) {
+  if (qp.target_peer != nullptr) qp.engine.neighbours().done_with(qp.target_peer);
+  qp.target_peer = nullptr;
+  qp.target = nullptr;
+  qp.is_linking = false;
+  qp.asked_at = 0;
+}
 
 bool bind_target(Qp& qp) {
   Peer* peer = find_peer(qp);
@@ -74,13 +92,13 @@ bool bind_target(Qp& qp) {
   }
   const uint64_t name = static_cast<uint64_t>(qp.attr.dest_qp_num) << 32 | generation_of(state);
   const bool was_bound = qp.shared.ring_to.load(kRelaxed) == name;
-  if (qp.target != nullptr || was_bound || target.rq_psn.load(kRelaxed) != qp.attr.sq_psn ||
-      !is_drained(qp))
+  const bool is_fresh = target.rq_head.load(kRelaxed) == target.rq_base.load(kRelaxed);
+  if (qp.target != nullptr || was_bound || !is_fresh ||
+      target.rq_psn.load(kRelaxed) != qp.attr.sq_psn || !is_drained(qp.engine, qp.shared))
     return false;
   const uint32_t depth = std::clamp(target.rq_depth.load(kRelaxed), 1u, kMaxQueueDepth);
   if (!std::has_single_bit(depth) || !make_ring(qp, depth)) return false;
 
-  qp.target_peer = peer;
   qp.target = &target;
   qp.target_state = state;
   qp.receives_taken = target.rq_base.load(kRelaxed);
@@ -93,11 +111,7 @@ bool bind_target(Qp& qp) {
 
 Nanoseconds ack_limit(const Qp& qp) {
   if (qp.attr.timeout == 0) return kNever;
-  const Nanoseconds once = Nanoseconds{4096} << qp.attr.timeout;
-  // A link takes the peer's service thread some time to answer on a busy machine; a shorter limit
-  // would call a peer dead that is just being scheduled.
-  constexpr Nanoseconds kLinkTime = 50'000'000;
-  return std::max(once * (qp.attr.retry_cnt + 1), kLinkTime);
+  return (Nanoseconds{4096} << qp.attr.timeout) * (qp.attr.retry_cnt + 1);
 }
 
 Nanoseconds rnr_limit(const Qp& qp) {

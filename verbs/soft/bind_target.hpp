@@ -14,6 +14,10 @@ namespace noria::soft {
 constexpr uint64_t kMaxMessage = 1ull << 30;
 
 bool bind_target(Qp& qp);
+// Under exec: lets go of the target.
+void unbind_target(Qp& qp);
+// Whether the target of a queue pair's ring has read all of it, or never will.
+bool is_drained(Engine& engine, const SharedQp& qp);
 
 // Whether the target takes requests of this queue pair now.
 inline bool reach_target(Qp& qp) {

@@ -7,17 +7,25 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "verbs/soft/async_events.hpp"
 #include "verbs/soft/engine.hpp"
 
 namespace noria::soft {
 
-Cq::Cq(Engine& engine_in, SharedCq& shared_in, uint32_t index_in, uint32_t depth)
+Cq::Cq(Engine& engine_in, SharedCq& shared_in, uint32_t index_in, uint32_t depth,
+       Channel* channel_in)
     : ibv_cq{},
       engine(engine_in),
       shared(shared_in),
       index(index_in),
-      done(std::make_unique<Done[]>(depth)) {
+      done(std::make_unique_for_overwrite<Done[]>(depth)) {
   cqe = static_cast<int>(depth);
+  handle = index;
+  channel = channel_in;
+  // An earlier queue of this index may have been armed last. Release: with fire_remote().
+  arm_count = shared.armed.load(std::memory_order_relaxed) >> 2;
+  shared.armed.store(arm_count << 2, std::memory_order_relaxed);
+  shared.channel.store(channel_in != nullptr ? channel_in->id : 0, std::memory_order_release);
 }
 
 namespace {
@@ -39,14 +47,15 @@ NORIA_HOT int drain(Cq& cq, int room, ibv_wc* out) {
   return count;
 }
 
-[[gnu::noinline]] void on_overrun(Cq& cq) {
-  if (cq.is_overrun.exchange(true, std::memory_order_acq_rel)) return;
+}  // namespace
+
+NORIA_COLD void on_overrun(Cq& cq) {
+  if (cq.is_overrun.exchange(true, std::memory_order_acq_rel)) return;  // with poll_cq()
   log(LogLevel::error,
       "cq %u: more completions than its %d entries; poll more often or create it larger", cq.index,
       cq.cqe);
+  raise_event(&cq, IBV_EVENT_CQ_ERR);
 }
-
-}  // namespace
 
 NORIA_HOT int poll_cq(Cq& cq, int room, ibv_wc* out) {
   SpinGuard guard(cq.list);
@@ -151,9 +160,12 @@ void acknowledge_events(Cq& cq, unsigned count) {
   cq.events_acknowledged.notify_all();
 }
 
-void wait_acknowledged(Cq& cq) {
+bool wait_acknowledged(Cq& cq) {
+  const Nanoseconds limit = now_ns() + 10_s;
   MutexLock lock(cq.events);
-  while (cq.events_open != 0) cq.events_acknowledged.wait(cq.events);
+  while (cq.events_open != 0)
+    if (!cq.events_acknowledged.wait_until(cq.events, limit)) return cq.events_open == 0;
+  return true;
 }
 
 int get_cq_event(Channel& channel, ibv_cq** cq, void** context) {

@@ -38,7 +38,7 @@ struct Done {
 };
 
 struct Cq : ibv_cq {
-  Cq(Engine& engine, SharedCq& shared, uint32_t index, uint32_t depth);
+  Cq(Engine& engine, SharedCq& shared, uint32_t index, uint32_t depth, Channel* channel);
   Cq(const Cq&) = delete;
   Cq& operator=(const Cq&) = delete;
 
@@ -89,8 +89,10 @@ bool has_event(Cq& cq);
 void purge(Cq& cq, const Qp& qp);
 
 void acknowledge_events(Cq& cq, unsigned count);
-// Until every event that was taken is acknowledged.
-void wait_acknowledged(Cq& cq);
+// Until every event that was taken is acknowledged; false after ten seconds.
+bool wait_acknowledged(Cq& cq);
+// More completions than entries: as on hardware, the queue and what uses it are lost.
+void on_overrun(Cq& cq);
 
 int get_cq_event(Channel& channel, ibv_cq** cq, void** context);
 

@@ -147,7 +147,7 @@ ibv_context* open_device(ibv_device* device) {
   context->engine = p.engine.get();
   context->context.device = device;
   context->context.cmd_fd = -1;
-  context->context.async_fd = ::eventfd(0, EFD_CLOEXEC);
+  context->context.async_fd = ::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   context->context.num_comp_vectors = 1;
   context->opened_at = port_stats(*p.engine);
   pthread_mutex_init(&context->context.mutex, nullptr);
@@ -226,14 +226,11 @@ VerbsStats port_stats(Engine& engine) {
     stats.received_bytes += each.read_bytes.load(kRelaxed);
     stats.received_messages += each.read_messages.load(kRelaxed);
   }
-  engine.neighbours().for_each([&](const Peer& peer) {
-    const Traffic& to_us = peer.shared().header.traffic[engine.slot()];
-    const Peer::Baseline& before = peer.baseline();
-    stats.received_bytes += to_us.written_bytes.load(kRelaxed) - before.written_bytes;
-    stats.received_messages += to_us.written_messages.load(kRelaxed) - before.written_messages;
-    stats.sent_bytes += to_us.read_bytes.load(kRelaxed) - before.read_bytes;
-    stats.sent_messages += to_us.read_messages.load(kRelaxed) - before.read_messages;
-  });
+  const Neighbours::Inbound inbound = engine.neighbours().inbound();
+  stats.received_bytes += inbound.written_bytes;
+  stats.received_messages += inbound.written_messages;
+  stats.sent_bytes += inbound.read_bytes;
+  stats.sent_messages += inbound.read_messages;
   return stats;
 }
 

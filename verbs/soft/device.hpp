@@ -15,13 +15,15 @@
 #include <atomic>
 
 #include "base/verbs_extensions.hpp"
+#include "verbs/soft/async_events.hpp"
 #include "verbs/soft/engine.hpp"
 
 namespace noria::soft {
 
 struct Context : verbs_context {
   Engine* engine = nullptr;
-  VerbsStats opened_at;                   // counters when it was opened
+  VerbsStats opened_at;  // counters when it was opened
+  AsyncEvents async;
   std::atomic<bool> is_abandoned{false};  // we are a forked child
 };
 

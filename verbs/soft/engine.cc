@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "verbs/soft/bind_target.hpp"
 
 namespace noria::soft {
 namespace {
@@ -103,8 +104,9 @@ Engine::~Engine() {
 
 // ---- registries ---------------------------------------------------------------------------------
 
-Qp* Engine::add_qp() {
+Qp* Engine::add_qp(ibv_pd* pd, const ibv_qp_init_attr& init) {
   MutexLock lock(registry_);
+  reclaim_rings();
   for (uint32_t i = 0; i < kMaxQps; ++i) {
     const uint32_t index = (next_qp_ + i) % kMaxQps;  // an index rests before it is used again
     if (qps_[index] != nullptr) continue;
@@ -117,7 +119,7 @@ Qp* Engine::add_qp() {
                         std::memory_order_relaxed);
     const uint32_t high = segment.header.qp_high.load(std::memory_order_relaxed);
     segment.header.qp_high.store(std::max(high, index + 1), std::memory_order_release);
-    qps_[index] = std::make_unique<Qp>(*this, entry, index);
+    qps_[index] = std::make_unique<Qp>(*this, entry, index, pd, init);
     return qps_[index].get();
   }
   return nullptr;
@@ -125,22 +127,36 @@ Qp* Engine::add_qp() {
 
 void Engine::remove_qp(Qp* qp) {
   MutexLock lock(registry_);
+  resting_.push_back(qp->index);
   qps_[qp->index].reset();
+  reclaim_rings();
 }
 
-Cq* Engine::add_cq(uint32_t depth) {
-  MutexLock lock(registry_);
+// Gives the rings back of queue pairs that are gone, once their targets have read them.
+void Engine::reclaim_rings() {
+  std::erase_if(resting_, [this](uint32_t index) NORIA_NO_THREAD_SAFETY_ANALYSIS {
+    if (qps_[index] != nullptr) return true;  // it has a new owner
+    SharedQp& entry = shared().qps[index];
+    if (!is_drained(*this, entry)) return false;
+    entry.ring_to.store(0, std::memory_order_release);  // with is_source_bound()
+    release_ring(index);
+    return true;
+  });
+}
+
+Cq* Engine::add_cq(uint32_t depth, Channel* channel) {
+  MutexLock lock(queues_);
   for (uint32_t i = 0; i < kMaxCqs; ++i) {
     if (cqs_[i] != nullptr) continue;
     SharedCq& entry = shared().cqs[i];
-    cqs_[i] = std::make_unique<Cq>(*this, entry, i, depth);
+    cqs_[i] = std::make_unique<Cq>(*this, entry, i, depth, channel);
     return cqs_[i].get();
   }
   return nullptr;
 }
 
 void Engine::remove_cq(Cq* cq) {
-  MutexLock lock(registry_);
+  MutexLock lock(queues_);
   cqs_[cq->index].reset();
 }
 
@@ -150,7 +166,7 @@ Channel* Engine::add_channel() {
   if (!fd.is_open()) return nullptr;
   Channel* added = nullptr;
   {
-    MutexLock lock(registry_);
+    MutexLock lock(queues_);
     const auto free = std::find(channels_.begin(), channels_.end(), nullptr);
     if (free == channels_.end()) return nullptr;
     *free = std::make_unique<Channel>();
@@ -166,12 +182,13 @@ Channel* Engine::add_channel() {
 void Engine::remove_channel(Channel* channel) {
   neighbours_->withdraw_channel(channel->id);
   ::close(channel->fd);
-  MutexLock lock(registry_);
+  MutexLock lock(queues_);
   channels_[channel->id % kMaxChannels].reset();
 }
 
 bool Engine::is_empty() {
   MutexLock lock(registry_);
+  MutexLock queues(queues_);
   const auto is_set = [](const auto& each) { return each != nullptr; };
   return std::none_of(qps_.begin(), qps_.end(), is_set) &&
          std::none_of(cqs_.begin(), cqs_.end(), is_set) &&
@@ -195,6 +212,13 @@ uint64_t Engine::ring_room(uint32_t index, uint64_t bytes) {
   if (room.offset != Segment::kNoRoom) segment_->release(room.offset, room.bytes);
   room = RingRoom{segment_->carve(bytes), bytes};
   return room.offset;
+}
+
+void Engine::release_ring(uint32_t index) {
+  MutexLock lock(carve_);
+  RingRoom& room = ring_rooms_[index];
+  if (room.offset != Segment::kNoRoom) segment_->release(room.offset, room.bytes);
+  room = RingRoom{};
 }
 
 // ---- the service thread -------------------------------------------------------------------------
@@ -246,10 +270,26 @@ void Engine::handle(uint64_t tag) {
   }
 }
 
+namespace {
+// Ends a flush's wait if the peer has let go of the queue pair.
+bool can_flush_now(Qp& qp) {
+  SpinGuard guard(qp.receives_to().list);
+  if (!may_flush(qp)) return false;
+  qp.flush_waits.store(false, std::memory_order_release);  // with flush()
+  return true;
+}
+}  // namespace
+
 // Executes what is queued; the time of the next look, kNever if nothing is left.
 Nanoseconds Engine::tend_queues() {
   Nanoseconds next = kNever;
   for_each_qp([&next](Qp& qp) {
+    if (qp.flush_waits.load(std::memory_order_acquire)) {  // with flush()
+      if (can_flush_now(qp))
+        fire_local(qp.receives_to(), true);
+      else
+        next = std::min(next, now_ns() + kTick);
+    }
     if (!qp.has_work()) return;
     const Progress progress = try_execute(qp, kExecuteBudget);
     if (!qp.has_work()) return;
@@ -267,12 +307,8 @@ void Engine::relay_events() {
     if (std::exchange(cq.relayed, armed) != armed) signal_event(cq.channel->fd);
   });
   for_each_qp([](Qp& qp) {
-    bool is_faulty = false;
-    {
-      SpinGuard guard(qp.receives_to().list);
-      is_faulty = has_fault(qp);
-    }
-    if (is_faulty) enter_error(qp);
+    SpinGuard guard(qp.receives_to().list);
+    take_fault(qp);
   });
 }
 

@@ -38,14 +38,14 @@ class Engine {
   Neighbours& neighbours() { return *neighbours_; }
 
   // ---- registries: objects get an index in the segment, and are seen by the service thread -----
-  Qp* add_qp() NORIA_EXCLUDES(registry_);
+  Qp* add_qp(ibv_pd* pd, const ibv_qp_init_attr& init) NORIA_EXCLUDES(registry_);
   void remove_qp(Qp* qp) NORIA_EXCLUDES(registry_);
-  Cq* add_cq(uint32_t depth) NORIA_EXCLUDES(registry_);
-  void remove_cq(Cq* cq) NORIA_EXCLUDES(registry_);
-  Channel* add_channel() NORIA_EXCLUDES(registry_);
-  void remove_channel(Channel* channel) NORIA_EXCLUDES(registry_);
+  Cq* add_cq(uint32_t depth, Channel* channel) NORIA_EXCLUDES(queues_);
+  void remove_cq(Cq* cq) NORIA_EXCLUDES(queues_);
+  Channel* add_channel() NORIA_EXCLUDES(queues_);
+  void remove_channel(Channel* channel) NORIA_EXCLUDES(queues_);
   uint32_t next_pd_number() { return pd_serial_.fetch_add(1, std::memory_order_relaxed); }
-  bool is_empty() NORIA_EXCLUDES(registry_);
+  bool is_empty() NORIA_EXCLUDES(registry_, queues_);
 
   // Room for rings in the segment.
   uint64_t carve(uint64_t bytes) NORIA_EXCLUDES(carve_);
@@ -62,8 +62,8 @@ class Engine {
       if (qp != nullptr) look(*qp);
   }
   template <class Look>
-  void for_each_cq(Look look) NORIA_EXCLUDES(registry_) {
-    MutexLock lock(registry_);
+  void for_each_cq(Look look) NORIA_EXCLUDES(queues_) {
+    MutexLock lock(queues_);
     for (const auto& cq : cqs_)
       if (cq != nullptr) look(*cq);
   }
@@ -87,7 +87,9 @@ class Engine {
   void run();
   void handle(uint64_t tag);
   Nanoseconds tend_queues() NORIA_EXCLUDES(registry_);
-  void relay_events() NORIA_EXCLUDES(registry_);
+  void relay_events() NORIA_EXCLUDES(registry_, queues_);
+  void reclaim_rings() NORIA_REQUIRES(registry_);
+  void release_ring(uint32_t index) NORIA_EXCLUDES(carve_);
   void set_timer(Nanoseconds at) NORIA_REQUIRES(timer_lock_);
 
   const Params params_;
@@ -105,15 +107,17 @@ class Engine {
   };
   Mutex carve_;
   std::vector<RingRoom> ring_rooms_ NORIA_GUARDED_BY(carve_) = std::vector<RingRoom>(kMaxQps);
-  Mutex registry_;
+  // Two registries: who waits for an event must not wait for the service thread's copies.
+  Mutex registry_, queues_;
   std::vector<std::unique_ptr<Qp>> qps_ NORIA_GUARDED_BY(registry_) =
       std::vector<std::unique_ptr<Qp>>(kMaxQps);
-  std::vector<std::unique_ptr<Cq>> cqs_ NORIA_GUARDED_BY(registry_) =
+  std::vector<std::unique_ptr<Cq>> cqs_ NORIA_GUARDED_BY(queues_) =
       std::vector<std::unique_ptr<Cq>>(kMaxCqs);
-  std::vector<std::unique_ptr<Channel>> channels_ NORIA_GUARDED_BY(registry_) =
+  std::vector<std::unique_ptr<Channel>> channels_ NORIA_GUARDED_BY(queues_) =
       std::vector<std::unique_ptr<Channel>>(kMaxChannels);
   uint32_t next_qp_ NORIA_GUARDED_BY(registry_) = 0;
-  uint32_t channel_serial_ NORIA_GUARDED_BY(registry_) = 1;
+  std::vector<uint32_t> resting_ NORIA_GUARDED_BY(registry_);  // removed, ring not yet given back
+  uint32_t channel_serial_ NORIA_GUARDED_BY(queues_) = 1;
 
   // When the service thread looks next. Written under the lock, which also sets the timer.
   SpinLock timer_lock_;

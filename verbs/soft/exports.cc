@@ -97,12 +97,9 @@ NORIA_EXPORT int ibv_get_pkey_index(ibv_context*, uint8_t port, __be16 pkey) {
   return port == 1 && pkey == 0xffff ? 0 : -1;
 }
 
-NORIA_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event*) {
-  // Nothing that this device reports is asynchronous; a caller that insists waits as on hardware.
-  uint64_t count = 0;
-  if (::read(context->async_fd, &count, sizeof count) < 0) return -1;
-  errno = EAGAIN;
-  return -1;
+NORIA_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  if (soft::engine_of(context) == nullptr) return -1;
+  return soft::take_async_event(context, event);
 }
 NORIA_EXPORT void ibv_ack_async_event(ibv_async_event*) {}
 
@@ -231,18 +228,15 @@ NORIA_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_c
     errno = EINVAL;
     return nullptr;
   }
-  Cq* cq = engine->add_cq(std::bit_ceil(static_cast<uint32_t>(entries)));
+  Cq* cq =
+      engine->add_cq(std::bit_ceil(static_cast<uint32_t>(entries)), static_cast<Channel*>(channel));
   if (cq == nullptr) {
     errno = ENOMEM;
     return nullptr;
   }
   cq->context = context;
-  cq->channel = channel;
   cq->cq_context = cq_context;
-  cq->handle = cq->index;
   if (channel != nullptr) ++channel->refcnt;
-  cq->shared.channel.store(channel != nullptr ? static_cast<Channel*>(channel)->id : 0,
-                           std::memory_order_release);
   return cq;
 }
 
@@ -256,7 +250,11 @@ NORIA_EXPORT int ibv_destroy_cq(ibv_cq* base) {
     SpinGuard guard(cq->list);
     if (!cq->senders.empty() || !cq->receivers.empty()) return EBUSY;
   }
-  soft::wait_acknowledged(*cq);
+  if (!soft::wait_acknowledged(*cq)) {
+    noria::log(LogLevel::error, "cq %u: an event was taken and not acknowledged", cq->index);
+    return EBUSY;
+  }
+  soft::forget_events(cq->context, cq);
   if (cq->channel != nullptr) --cq->channel->refcnt;
   engine->remove_cq(cq);
   return 0;

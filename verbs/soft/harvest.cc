@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "verbs/soft/async_events.hpp"
 #include "verbs/soft/completion_queue.hpp"
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/queue_pair.hpp"
@@ -17,10 +18,19 @@ bool find_source(Qp& qp) {
   const uint32_t state = qp.current.load(std::memory_order_acquire);  // with modify_qp()
   if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_ERR) return false;
   const uint32_t index = index_of(qp.attr.dest_qp_num);
-  Peer* peer = qp.engine.neighbours().find(slot_of(qp.attr.dest_qp_num));
-  if (peer == nullptr || index >= kMaxQps) return false;
+  const uint32_t slot = slot_of(qp.attr.dest_qp_num);
+  Neighbours& neighbours = qp.engine.neighbours();
+  if (index >= kMaxQps || !neighbours.has_latest(slot)) return false;
+  Peer* peer = neighbours.use_latest(slot);
+  if (peer == nullptr) return false;
+  const SharedQp* source = &peer->shared().qps[index];
+  // A dead process may be an earlier owner of the slot, unless it wrote to us.
+  if (!peer->is_alive() && source->ring_to.load(std::memory_order_acquire) != qp.ring_name()) {
+    neighbours.done_with(peer);
+    return false;
+  }
   qp.source_peer = peer;
-  qp.source = &peer->shared().qps[index];
+  qp.source = source;
   return true;
 }
 
@@ -62,6 +72,11 @@ NORIA_HOT void complete(Qp& qp, uint64_t number, const Notice& notice, const uin
   if (wc->status != IBV_WC_SUCCESS) enter_error(qp);
 }
 
+// The peer broke a rule of the connection, and knows; here nothing else would tell.
+[[gnu::noinline]] void on_fault(Qp& qp) {
+  if (enter_error(qp)) raise_event(&qp, IBV_EVENT_QP_ACCESS_ERR);
+}
+
 void flush_one(const Qp& qp, uint64_t number, ibv_wc* wc) {
   *wc = ibv_wc{};
   wc->wr_id = qp.receive_ids[number & qp.receive_mask];
@@ -72,12 +87,11 @@ void flush_one(const Qp& qp, uint64_t number, ibv_wc* wc) {
 
 // In the error state, and nothing more can arrive: what is still posted comes back.
 int flush(Qp& qp, uint64_t head, ibv_wc* out, int room) {
-  if (qp.source_peer != nullptr && qp.source_peer->is_alive()) {
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with Mark: it, or our state
-    const uint64_t mark = qp.source->mark.load(std::memory_order_acquire);
-    if ((mark & kMarkBit) != 0 && mark_qpn(mark) == qp.qp_num) return 0;
-    const bool is_ours = qp.source->ring_to.load(std::memory_order_acquire) == qp.ring_name();
-    if (is_ours && (qp.source->tail.load(std::memory_order_acquire) & ~kFaultBit) > head) return 0;
+  if (!may_flush(qp)) {
+    // release: pairs with the service thread, which wakes a sleeper when the peer has let go.
+    qp.flush_waits.store(true, std::memory_order_release);
+    qp.engine.request_service(now_ns() + Engine::kTick);
+    return 0;
   }
   int count = 0;
   SpinGuard guard(qp.receive);
@@ -96,6 +110,7 @@ NORIA_HOT int collect(Qp& qp, uint64_t head, uint64_t tail, ibv_wc* out, int roo
   if (depth > kMaxQueueDepth || ring_at + depth * sizeof(Notice) > kRingArenaBytes ||
       in_place_at + depth * kInPlace > kRingArenaBytes)
     return 0;
+  if (tail - head > static_cast<uint64_t>(qp.receives_to().cqe)) on_overrun(qp.receives_to());
   const auto* ring = reinterpret_cast<const Notice*>(rings + ring_at);
   int count = 0;
   for (; count < room && head < tail; ++head, ++count) {
@@ -118,7 +133,7 @@ NORIA_HOT int harvest(Qp& qp, ibv_wc* out, int room) {
     const uint64_t word = qp.source->tail.load(std::memory_order_acquire);  // with announce()
     if (word != head && qp.source->ring_to.load(kRelaxed) == qp.ring_name()) {
       count = collect(qp, head, word & ~kFaultBit, out, room);
-      if ((word & kFaultBit) != 0) enter_error(qp);
+      if ((word & kFaultBit) != 0) on_fault(qp);
       head += static_cast<uint64_t>(count);
     }
   }
@@ -128,14 +143,33 @@ NORIA_HOT int harvest(Qp& qp, ibv_wc* out, int room) {
   return count;
 }
 
+void unbind_source(Qp& qp) {
+  if (qp.source_peer != nullptr) qp.engine.neighbours().done_with(qp.source_peer);
+  qp.source_peer = nullptr;
+  qp.source = nullptr;
+}
+
+bool may_flush(Qp& qp) {
+  if (qp.source_peer == nullptr) return true;
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with Mark: it, or our state
+  const uint64_t mark = qp.source->mark.load(std::memory_order_acquire);
+  const bool is_marked = (mark & kMarkBit) != 0 && mark_qpn(mark) == qp.qp_num;
+  if (is_marked && qp.source_peer->is_alive()) return false;
+  // What arrived before the error comes first.
+  const bool is_ours = qp.source->ring_to.load(std::memory_order_acquire) == qp.ring_name();
+  return !is_ours || (qp.source->tail.load(std::memory_order_acquire) & ~kFaultBit) <=
+                         qp.receive_head.load(kRelaxed);
+}
+
 bool is_source_bound(Qp& qp) {
   return find_source(qp) &&
          qp.source->ring_to.load(std::memory_order_acquire) == qp.ring_name();  // bind_target()
 }
 
-bool has_fault(Qp& qp) {
-  return is_source_bound(qp) &&
-         (qp.source->tail.load(std::memory_order_acquire) & kFaultBit) != 0;  // fault_target()
+void take_fault(Qp& qp) {
+  const bool is_faulty = is_source_bound(qp) && (qp.source->tail.load(std::memory_order_acquire) &
+                                                 kFaultBit) != 0;  // fault_target()
+  if (is_faulty) on_fault(qp);
 }
 
 }  // namespace noria::soft

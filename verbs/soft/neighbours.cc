@@ -11,21 +11,97 @@
 
 namespace noria::soft {
 
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;  // under the lock, or counters and hints
+
+void add_inbound(const Peer& peer, uint32_t own_slot, Neighbours::Inbound* sum) {
+  const Traffic& to_us = peer.shared().header.traffic[own_slot];
+  const Peer::Baseline& before = peer.baseline();
+  sum->written_bytes += to_us.written_bytes.load(kRelaxed) - before.written_bytes;
+  sum->written_messages += to_us.written_messages.load(kRelaxed) - before.written_messages;
+  sum->read_bytes += to_us.read_bytes.load(kRelaxed) - before.read_bytes;
+  sum->read_messages += to_us.read_messages.load(kRelaxed) - before.read_messages;
+}
+
+}  // namespace
+
 Neighbours::Neighbours(const Self& self, const SharedSegment& own, PortSchedule& own_port,
                        MemoryTable& memory)
     : self_(self), memory_(memory) {
   MutexLock lock(mutex_);
-  peers_.push_back(Peer::loopback(self.identity, own, own_port, self.doorbell));
-  by_slot_[self.identity.slot].store(peers_.back().get(), std::memory_order_release);
+  add_known(Peer::loopback(self.identity, own, own_port, self.doorbell));
 }
 
-void Neighbours::want(uint32_t slot) {
+Peer* Neighbours::add_known(std::unique_ptr<Peer> peer) {
+  known_.push_back(Known{std::move(peer), 0});
+  Peer* added = known_.back().peer.get();
+  by_slot_[added->identity().slot].store(added, kRelaxed);
+  latest_[added->identity().slot].store(added, kRelaxed);
+  return added;
+}
+
+Peer* Neighbours::count_use(Peer* peer) {
+  for (Known& known : known_)
+    if (known.peer.get() == peer) ++known.users;
+  return peer;
+}
+
+Peer* Neighbours::use(uint32_t slot) {
   MutexLock lock(mutex_);
-  if (slot == 0 || slot >= kSlots || find(slot) != nullptr) return;
+  return count_use(by_slot_[slot].load(kRelaxed));
+}
+
+Peer* Neighbours::use_latest(uint32_t slot) {
+  MutexLock lock(mutex_);
+  return count_use(latest_[slot].load(kRelaxed));
+}
+
+void Neighbours::done_with(Peer* peer) {
+  MutexLock lock(mutex_);
+  for (Known& known : known_)
+    if (known.peer.get() == peer) --known.users;
+}
+
+// Lets dead peers go that nobody uses, but for the last few: a message of theirs may still be
+// unread by a queue pair that has not looked yet.
+void Neighbours::bury() {
+  constexpr size_t kMourned = 16;
+  const auto is_dead = [](const Known& k) { return !k.peer->is_alive() && k.users == 0; };
+  auto dead = static_cast<size_t>(std::count_if(known_.begin(), known_.end(), is_dead));
+  for (size_t i = 0; i < known_.size() && dead > kMourned;) {
+    if (!is_dead(known_[i])) {
+      ++i;
+      continue;
+    }
+    Peer* gone = known_[i].peer.get();
+    add_inbound(*gone, self_.identity.slot, &buried_);
+    std::atomic<Peer*>& latest = latest_[gone->identity().slot];
+    if (latest.load(kRelaxed) == gone) latest.store(nullptr, kRelaxed);
+    for (Contact& contact : contacts_)
+      if (contact.peer == gone) contact.peer = nullptr;
+    known_.erase(known_.begin() + static_cast<std::ptrdiff_t>(i));
+    --dead;
+  }
+}
+
+Neighbours::Inbound Neighbours::inbound() {
+  MutexLock lock(mutex_);
+  Inbound sum = buried_;
+  for (const Known& known : known_) add_inbound(*known.peer, self_.identity.slot, &sum);
+  return sum;
+}
+
+Neighbours::Reach Neighbours::want(uint32_t slot) {
+  MutexLock lock(mutex_);
+  if (slot == 0 || slot >= kSlots) return Reach::absent;
+  if (by_slot_[slot].load(kRelaxed) != nullptr) return Reach::known;
   for (const Contact& contact : contacts_)
-    if (contact.wanted_slot == slot) return;  // under way
+    if (contact.wanted_slot == slot) return Reach::linking;
   Link link = Link::connect(slot);
-  if (link.is_open()) add_contact(std::move(link), slot);
+  if (!link.is_open()) return Reach::absent;
+  add_contact(std::move(link), slot);
+  return Reach::linking;
 }
 
 void Neighbours::add_contact(Link link, uint32_t wanted_slot) {
@@ -101,7 +177,7 @@ bool Neighbours::admit(Contact& contact, Received& received) {
   if (hello.id == 0 || hello.id >= kSlots || received.fd_count < kLinkFds - 1 ||
       hello.bytes != sizeof(SharedSegment))
     return false;
-  Peer* known = find(hello.id);
+  Peer* known = by_slot_[hello.id].load(kRelaxed);
   const bool is_known = known != nullptr && std::memcmp(known->identity().cookie, hello.cookie,
                                                         sizeof hello.cookie) == 0;
   if (!is_known) {
@@ -115,6 +191,7 @@ bool Neighbours::admit(Contact& contact, Received& received) {
       return false;
     }
     if (known != nullptr) lose(known);  // the slot has a new owner: the old one is dead
+    bury();
     known = peer.get();
     if (known->pidfd() >= 0) {
       epoll_event event{};
@@ -122,7 +199,7 @@ bool Neighbours::admit(Contact& contact, Received& received) {
       event.data.u64 = watch_tag(Watched::pidfd, known->pidfd());
       ::epoll_ctl(self_.epoll, EPOLL_CTL_ADD, known->pidfd(), &event);
     }
-    peers_.push_back(std::move(peer));
+    add_known(std::move(peer));
   }
   contact.peer = known;
   if (contact.wanted_slot == 0 && !say_hello(contact.link)) return false;
@@ -134,17 +211,13 @@ bool Neighbours::admit(Contact& contact, Received& received) {
     contact.link.send(LinkMessage{.kind = LinkKind::memory, .id = id, .bytes = bytes}, &fd, 1);
   });
   if (contact.link.has_unsent()) watch(contact.link.fd(), EPOLLIN | EPOLLOUT);
-  // release: publishes the peer; pairs with find().
-  by_slot_[hello.id].store(known, std::memory_order_release);
   return true;
 }
 
 void Neighbours::lose(Peer* peer) {
   peer->mark_dead();
   std::atomic<Peer*>& entry = by_slot_[peer->identity().slot];
-  // relaxed load: only this function and admit() write, both under the lock.
-  if (entry.load(std::memory_order_relaxed) == peer)
-    entry.store(nullptr, std::memory_order_release);  // pairs with find()
+  if (entry.load(kRelaxed) == peer) entry.store(nullptr, kRelaxed);
   if (peer->pidfd() >= 0) ::epoll_ctl(self_.epoll, EPOLL_CTL_DEL, peer->pidfd(), nullptr);
 }
 
@@ -158,8 +231,8 @@ void Neighbours::drop(size_t index) {
 
 void Neighbours::on_pidfd(int fd) {
   MutexLock lock(mutex_);
-  for (const auto& peer : peers_)
-    if (peer->pidfd() == fd) lose(peer.get());
+  for (const Known& known : known_)
+    if (known.peer->pidfd() == fd && known.peer->has_ended()) lose(known.peer.get());
 }
 
 void Neighbours::announce_channel(uint32_t id, int fd) {

@@ -1,9 +1,10 @@
 // Neighbours: the peers that this process knows, by slot, and the links to them.
 //
-// find() is a load. want() asks for a link to a slot and returns at once; the service thread
-// finishes it. A peer that died leaves its slot but stays as an object until nothing refers to it.
+// want() asks for a link to a slot and returns at once; the service thread finishes it. A peer that
+// died leaves its slot, but stays as an object while a queue pair uses it, and a while after: what
+// it sent before it died is still to be read.
 //
-// Threads: find(), want(), announce() and for_each() from any thread; on_*() by the service thread.
+// Threads: on_*() by the service thread; the rest from any thread.
 #pragma once
 
 #include <array>
@@ -28,11 +29,23 @@ class Neighbours {
   Neighbours(const Self& self, const SharedSegment& own, PortSchedule& own_port,
              MemoryTable& memory);
 
-  // The live peer in a slot, or null.
-  Peer* find(uint32_t slot) const {
-    return by_slot_[slot].load(std::memory_order_acquire);  // with admit()
-  }
-  void want(uint32_t slot) NORIA_EXCLUDES(mutex_);
+  // Whether use() may find somebody in the slot; whether use_latest() may. Loads.
+  bool has_peer(uint32_t slot) const { return by_slot_[slot].load(std::memory_order_relaxed); }
+  bool has_latest(uint32_t slot) const { return latest_[slot].load(std::memory_order_relaxed); }
+  // The live peer in a slot, or null; the last one known there, dead or alive, or null. It is valid
+  // until done_with().
+  Peer* use(uint32_t slot) NORIA_EXCLUDES(mutex_);
+  Peer* use_latest(uint32_t slot) NORIA_EXCLUDES(mutex_);
+  void done_with(Peer* peer) NORIA_EXCLUDES(mutex_);
+
+  enum class Reach { known, linking, absent };
+  Reach want(uint32_t slot) NORIA_EXCLUDES(mutex_);
+
+  // What all peers together moved to and from us.
+  struct Inbound {
+    uint64_t written_bytes = 0, written_messages = 0, read_bytes = 0, read_messages = 0;
+  };
+  Inbound inbound() NORIA_EXCLUDES(mutex_);
 
   void announce_channel(uint32_t id, int fd) NORIA_EXCLUDES(mutex_);
   void withdraw_channel(uint32_t id) NORIA_EXCLUDES(mutex_);
@@ -42,7 +55,7 @@ class Neighbours {
   template <class Look>
   void for_each(Look look) NORIA_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    for (const auto& peer : peers_) look(static_cast<const Peer&>(*peer));
+    for (const Known& known : known_) look(static_cast<const Peer&>(*known.peer));
   }
 
   void on_listener() NORIA_EXCLUDES(mutex_);
@@ -53,6 +66,10 @@ class Neighbours {
   void close_all() NORIA_NO_THREAD_SAFETY_ANALYSIS;
 
  private:
+  struct Known {
+    std::unique_ptr<Peer> peer;
+    int users = 0;
+  };
   struct Contact {
     Link link;
     Peer* peer = nullptr;      // null until its hello came
@@ -66,15 +83,20 @@ class Neighbours {
   bool say_hello(Link& link) NORIA_REQUIRES(mutex_);
   bool take(Contact& contact, Received& received) NORIA_REQUIRES(mutex_);
   bool admit(Contact& contact, Received& received) NORIA_REQUIRES(mutex_);
+  Peer* add_known(std::unique_ptr<Peer> peer) NORIA_REQUIRES(mutex_);
+  Peer* count_use(Peer* peer) NORIA_REQUIRES(mutex_);
   void lose(Peer* peer) NORIA_REQUIRES(mutex_);
+  void bury() NORIA_REQUIRES(mutex_);
   void watch(int fd, uint32_t events) NORIA_REQUIRES(mutex_);
   void drop(size_t index) NORIA_REQUIRES(mutex_);
 
   const Self self_;
   MemoryTable& memory_;
-  std::array<std::atomic<Peer*>, kSlots> by_slot_{};
+  // Written under the lock; read without as hints.
+  std::array<std::atomic<Peer*>, kSlots> by_slot_{}, latest_{};
   Mutex mutex_;
-  std::vector<std::unique_ptr<Peer>> peers_ NORIA_GUARDED_BY(mutex_);
+  std::vector<Known> known_ NORIA_GUARDED_BY(mutex_);  // in the order we met
+  Inbound buried_ NORIA_GUARDED_BY(mutex_);            // of peers that are gone
   std::vector<Contact> contacts_ NORIA_GUARDED_BY(mutex_);
   std::vector<Channel> channels_ NORIA_GUARDED_BY(mutex_);
 };

@@ -63,7 +63,7 @@ std::unique_ptr<Peer> Peer::loopback(const Identity& identity, const SharedSegme
 }
 
 Peer::~Peer() {
-  for (auto& entry : mapped_) delete entry.load(std::memory_order_relaxed);  // no reader is left
+  for (auto& entry : mapped_) retire(entry.load(std::memory_order_relaxed));  // no reader is left
   for (auto& entry : channels_) delete entry.load(std::memory_order_relaxed);
 }
 
@@ -76,12 +76,16 @@ bool Peer::prove_attach() const {
          std::memcmp(cookie, identity_.cookie, sizeof cookie) == 0;
 }
 
+bool Peer::has_ended() const {
+  pollfd ended{pidfd_.get(), POLLIN, 0};
+  return pidfd_.is_open() && ::poll(&ended, 1, 0) == 1;
+}
+
 bool Peer::confirm_alive(Nanoseconds now) const {
   if (is_self_) return true;
   // relaxed: a check more or less harms nobody.
   if (now - confirmed_ns_.load(std::memory_order_relaxed) < 1_ms) return is_alive();
-  pollfd gone{pidfd_.get(), POLLIN, 0};
-  if (pidfd_.is_open() && ::poll(&gone, 1, 0) == 1) mark_dead();
+  if (has_ended()) mark_dead();
   confirmed_ns_.store(now, std::memory_order_relaxed);
   return is_alive();
 }
@@ -94,10 +98,9 @@ void Peer::add_mapping(uint32_t id, size_t bytes, const Fd& fd) {
         identity_.slot, id, bytes);
     return;
   }
-  auto entry = std::make_unique<Mapped>(
-      Mapped{id, Mapping<uint8_t>(static_cast<uint8_t*>(base), Unmapper{bytes})});
+  auto* entry = new Mapped{id, bytes, static_cast<uint8_t*>(base)};
   // release: publishes the entry; pairs with mapped().
-  retire(mapped_[id % kMaxAllocations].exchange(entry.release(), std::memory_order_acq_rel));
+  retire(mapped_[id % kMaxAllocations].exchange(entry, std::memory_order_acq_rel));
 }
 
 void Peer::drop_mapping(uint32_t id) {
@@ -105,9 +108,14 @@ void Peer::drop_mapping(uint32_t id) {
   retire(mapped_[id % kMaxAllocations].exchange(nullptr, std::memory_order_acq_rel));
 }
 
+void Peer::Mapped::unmap() {
+  // relaxed: nobody reads it any more; see mapped().
+  Unmapper{bytes}(base.exchange(nullptr, std::memory_order_relaxed));
+}
+
 void Peer::retire(Mapped* entry) {
   if (entry == nullptr) return;
-  entry->base.reset();
+  entry->unmap();
   old_mappings_.emplace_back(entry);
 }
 

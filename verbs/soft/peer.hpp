@@ -57,12 +57,15 @@ class Peer {
   // Asks the kernel, at most once a millisecond: is the process that we know still there? A pid
   // alone could by now be somebody else.
   bool confirm_alive(Nanoseconds now) const;
+  bool has_ended() const;  // asks the kernel
   int pidfd() const { return pidfd_.get(); }
 
   // Where allocation `id` of this peer is mapped here; null while it is not known.
   uint8_t* mapped(uint32_t id) const {
     const Mapped* entry = mapped_[id % kMaxAllocations].load(std::memory_order_acquire);
-    return entry != nullptr && entry->id == id ? entry->base.get() : nullptr;
+    // relaxed: the allocation's owner keeps it mapped while we hold a mark on a region in it.
+    return entry != nullptr && entry->id == id ? entry->base.load(std::memory_order_relaxed)
+                                               : nullptr;
   }
   void add_mapping(uint32_t id, size_t bytes, const Fd& fd);
   void drop_mapping(uint32_t id);
@@ -84,7 +87,9 @@ class Peer {
  private:
   struct Mapped {
     uint32_t id;
-    Mapping<uint8_t> base;
+    size_t bytes;
+    std::atomic<uint8_t*> base;
+    void unmap();
   };
   struct Channel {
     uint32_t id;

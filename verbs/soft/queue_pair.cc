@@ -9,8 +9,24 @@
 
 namespace noria::soft {
 
-Qp::Qp(Engine& engine_in, SharedQp& shared_in, uint32_t index_in)
-    : ibv_qp{}, engine(engine_in), shared(shared_in), index(index_in) {}
+Qp::Qp(Engine& engine_in, SharedQp& shared_in, uint32_t index_in, ibv_pd* pd_in,
+       const ibv_qp_init_attr& init)
+    : ibv_qp{},
+      engine(engine_in),
+      shared(shared_in),
+      index(index_in),
+      signal_all(init.sq_sig_all != 0),
+      cap(init.cap) {
+  context = pd_in->context;
+  pd = pd_in;
+  qp_context = init.qp_context;
+  send_cq = init.send_cq;
+  recv_cq = init.recv_cq;
+  qp_type = init.qp_type;
+  qp_num = qpn_of(engine.slot(), index);
+  handle = index;
+  state = IBV_QPS_RESET;
+}
 
 Cq& Qp::sends_to() const { return *static_cast<Cq*>(send_cq); }
 Cq& Qp::receives_to() const { return *static_cast<Cq*>(recv_cq); }
@@ -137,16 +153,17 @@ NORIA_HOT int post_recv(Qp& qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
   return refused;
 }
 
-void enter_error(Qp& qp) {
+bool enter_error(Qp& qp) {
   // acq_rel: one thread wins; pairs with the acquire in execute() and harvest().
   uint32_t state = qp.current.load(std::memory_order_acquire);
   do {
-    if (state == IBV_QPS_ERR || state == IBV_QPS_RESET) return;
+    if (state == IBV_QPS_ERR || state == IBV_QPS_RESET) return false;
   } while (!qp.current.compare_exchange_weak(state, IBV_QPS_ERR, std::memory_order_acq_rel));
   // seq_cst: ordered before the marks that harvest() and the fence read next.
   qp.shared.state.store(make_state(qp.generation, IBV_QPS_ERR), std::memory_order_seq_cst);
   fire_local(qp.sends_to(), true);
   fire_local(qp.receives_to(), true);
+  return true;
 }
 
 }  // namespace noria::soft

@@ -53,7 +53,7 @@ struct Wqe {
 enum class Wait : uint32_t { none, target, receive };
 
 struct Qp : ibv_qp {
-  Qp(Engine& engine, SharedQp& shared, uint32_t index);
+  Qp(Engine& engine, SharedQp& shared, uint32_t index, ibv_pd* pd, const ibv_qp_init_attr& init);
   Qp(const Qp&) = delete;
   Qp& operator=(const Qp&) = delete;
 
@@ -66,7 +66,9 @@ struct Qp : ibv_qp {
 
   // The state that decides; ibv_qp::state is the caller's copy of it.
   std::atomic<uint32_t> current{IBV_QPS_RESET};
-  ibv_qp_attr attr{};  // as last modified; written in set-up calls only
+  // As last modified. Both are written under the receive CQ's list lock and exec together, and read
+  // under either.
+  ibv_qp_attr attr{};
   uint32_t generation = 0;
 
   // ---- send queue: posters write, the executor reads -----------------------------------------
@@ -84,7 +86,9 @@ struct Qp : ibv_qp {
   uint64_t moved = 0;     // bytes of the next request that are through
   Wait wait = Wait::none;
   Nanoseconds wait_since = 0;
-  Peer* target_peer = nullptr;
+  Nanoseconds asked_at = 0;     // for a link to the target's process
+  bool is_linking = false;      // and there is one, which has not answered yet
+  Peer* target_peer = nullptr;  // in use until unbind_target()
   const SharedQp* target = nullptr;
   uint64_t target_state = 0;    // the state word under which `target` was found good
   uint64_t receives_taken = 0;  // of the target's; the number of the next notice
@@ -103,6 +107,7 @@ struct Qp : ibv_qp {
   std::atomic<uint64_t> receive_head{0};  // completed; written under the receive CQ's list lock
   Peer* source_peer = nullptr;            // whose notices we read; under the same lock
   const SharedQp* source = nullptr;
+  std::atomic<bool> flush_waits{false};  // receives are to be flushed when the peer lets go of us
 
   Wqe& wqe(uint64_t number) {
     return *reinterpret_cast<Wqe*>(send_memory.get() + (number & send_mask) * send_stride);
@@ -139,12 +144,17 @@ Nanoseconds next_look(const Qp& qp, Progress progress);
 
 // Turns what arrived into at most `room` completions. Under the receive CQ's list lock.
 int harvest(Qp& qp, ibv_wc* out, int room);
+// Forgets whose notices we read. Under the same lock.
+void unbind_source(Qp& qp);
+// Whether flush_waits can end: the peer is not in the middle of something. Under the same lock.
+bool may_flush(Qp& qp);
 // Whether the peer's ring is known and for this queue pair. Under the same lock.
 bool is_source_bound(Qp& qp);
-// The peer says that we broke the connection's rules, or it ours. Under the same lock.
-bool has_fault(Qp& qp);
+// Goes to error if the peer says that it broke the connection's rules. Under the same lock.
+void take_fault(Qp& qp);
 
-// To the error state: everything queued completes with a flush error, peers are refused.
-void enter_error(Qp& qp);
+// To the error state: everything queued completes with a flush error, peers are refused. False if
+// it was there already.
+bool enter_error(Qp& qp);
 
 }  // namespace noria::soft

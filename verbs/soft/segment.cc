@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <bit>
@@ -18,14 +19,21 @@ void Fd::reset() {
 void Unmapper::operator()(const void* base) const { ::munmap(const_cast<void*>(base), bytes); }
 
 void* map_shared(int fd, size_t bytes, bool writable) {
+  struct stat file;
+  if (::fstat(fd, &file) != 0 || file.st_size < 0 || static_cast<uint64_t>(file.st_size) < bytes) {
+    errno = EINVAL;
+    return nullptr;
+  }
   const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   void* base = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
   return base == MAP_FAILED ? nullptr : base;
 }
 
 Fd make_memory_file(const char* name, size_t bytes) {
-  Fd fd(::memfd_create(name, MFD_CLOEXEC));
+  Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd.is_open() && ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) fd.reset();
+  // Of a fixed size: who maps it cannot be made to fault.
+  if (fd.is_open()) ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return fd;
 }
 

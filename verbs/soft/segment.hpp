@@ -45,7 +45,7 @@ struct Unmapper {
 template <class T>
 using Mapping = std::unique_ptr<T, Unmapper>;
 
-// Maps `bytes` of `fd`, null on failure (errno says why).
+// Maps `bytes` of `fd`; null on failure (errno says why), or if the file is shorter.
 void* map_shared(int fd, size_t bytes, bool writable);
 
 // Creates a memfd of `bytes`; not open on failure.

@@ -8,6 +8,8 @@
 
 #include "base/log.hpp"
 #include "base/units.hpp"
+#include "verbs/soft/async_events.hpp"
+#include "verbs/soft/bind_target.hpp"
 #include "verbs/soft/fence.hpp"
 
 namespace noria::soft {
@@ -87,17 +89,21 @@ void publish(Qp& qp, uint32_t state) {
 
 // A new generation without connection and without requests. EBUSY if a peer holds us for too long.
 int reset(Qp& qp) {
-  ++qp.generation;
-  // release: pairs with the acquire in post_send().
-  qp.current.store(IBV_QPS_RESET, std::memory_order_release);
-  qp.attr.dest_qp_num = 0;
-  publish(qp, IBV_QPS_RESET);
+  {
+    SpinGuard list(qp.receives_to().list);
+    SpinGuard exec(qp.exec);
+    ++qp.generation;
+    // release: pairs with the acquire in post_send().
+    qp.current.store(IBV_QPS_RESET, std::memory_order_release);
+    qp.attr.dest_qp_num = 0;
+    publish(qp, IBV_QPS_RESET);
+  }
   if (!fence_qp(qp.engine, qp.qp_num)) return EBUSY;
   {
     SpinGuard list(qp.receives_to().list);
     SpinGuard receive(qp.receive);
-    qp.source = nullptr;
-    qp.source_peer = nullptr;
+    unbind_source(qp);
+    qp.flush_waits.store(false, std::memory_order_relaxed);  // the service thread only looks twice
     qp.receive_head.store(qp.receive_tail, std::memory_order_release);
     qp.shared.rq_base.store(qp.receive_tail, kRelaxed);
     qp.shared.rq_head.store(qp.receive_tail, std::memory_order_release);  // with is_drained()
@@ -112,8 +118,7 @@ int reset(Qp& qp) {
     qp.moved = 0;
     qp.wait = Wait::none;
     qp.pace.next_request();
-    qp.target = nullptr;
-    qp.target_peer = nullptr;
+    unbind_target(qp);
   }
   purge(qp.sends_to(), qp);
   return 0;
@@ -156,6 +161,22 @@ void take_attributes(Qp& qp, const ibv_qp_attr& from, int mask) {
   if (has(IBV_QP_RNR_RETRY)) to.rnr_retry = from.rnr_retry;
 }
 
+// To INIT, RTR or RTS. False if the peer broke the connection meanwhile.
+bool go_live(Qp& qp, const ibv_qp_attr& attr, int mask, ibv_qp_state from, ibv_qp_state to) {
+  // Both roles read the attributes: the receiver under the one lock, the initiator under the other.
+  SpinGuard list(qp.receives_to().list);
+  SpinGuard exec(qp.exec);
+  take_attributes(qp, attr, mask);
+  publish(qp, static_cast<uint32_t>(to));
+  auto expected = static_cast<uint32_t>(from);
+  // release: publishes the attributes; pairs with post_send() and harvest().
+  if (qp.current.compare_exchange_strong(expected, static_cast<uint32_t>(to),
+                                         std::memory_order_acq_rel))
+    return true;
+  publish(qp, IBV_QPS_ERR);
+  return false;
+}
+
 }  // namespace
 
 TransitionMasks transition_masks(ibv_qp_state from, ibv_qp_state to) {
@@ -179,23 +200,12 @@ TransitionMasks transition_masks(ibv_qp_state from, ibv_qp_state to) {
 
 Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* init) {
   if (!check_init(*init)) return nullptr;
-  Qp* qp = engine.add_qp();
+  Qp* qp = engine.add_qp(pd, *init);
   if (qp == nullptr) {
     errno = ENOMEM;
     return nullptr;
   }
-  qp->context = pd->context;
-  qp->pd = pd;
-  qp->qp_context = init->qp_context;
-  qp->send_cq = init->send_cq;
-  qp->recv_cq = init->recv_cq;
-  qp->qp_type = init->qp_type;
-  qp->qp_num = qpn_of(engine.slot(), qp->index);
-  qp->handle = qp->index;
-  qp->state = IBV_QPS_RESET;
   qp->pd_number = pd_number;
-  qp->signal_all = init->sq_sig_all != 0;
-  qp->cap = init->cap;
   if (!make_queues(*qp)) {
     engine.remove_qp(qp);
     errno = ENOMEM;
@@ -230,20 +240,9 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid)
     { SpinGuard under_way(qp.exec); }  // what we read from the peer lands no more either
     failure = fence_qp(qp.engine, qp.qp_num) ? 0 : EBUSY;
   } else {
-    {
-      SpinGuard exec(qp.exec);
-      take_attributes(qp, attr, mask);
-    }
-    publish(qp, static_cast<uint32_t>(to));
-    auto expected = static_cast<uint32_t>(from);
-    // release: publishes the attributes; pairs with post_send() and harvest().
-    if (!qp.current.compare_exchange_strong(expected, static_cast<uint32_t>(to),
-                                            std::memory_order_acq_rel)) {
-      publish(qp, IBV_QPS_ERR);  // the peer broke the connection meanwhile
-      return EINVAL;
-    }
+    if (!go_live(qp, attr, mask, from, to)) return EINVAL;
     // The link takes a moment: begin now. An absent peer is no error before the first request.
-    if (to == IBV_QPS_RTR) qp.engine.neighbours().want(slot_of(qp.attr.dest_qp_num));
+    if (to == IBV_QPS_RTR) (void)qp.engine.neighbours().want(slot_of(qp.attr.dest_qp_num));
   }
   if (failure == 0) qp.state = to;
   return failure;
@@ -252,6 +251,7 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid)
 int destroy_qp(Qp& qp) {
   if (const int failure = reset(qp); failure != 0) return failure;
   detach(qp);
+  forget_events(qp.context, &qp);
   qp.engine.release(qp.receive_carved, qp.receive_bytes);
   qp.engine.remove_qp(&qp);
   return 0;
