@@ -22,8 +22,8 @@ Status Domain::arm_and_wait(Nanoseconds deadline, int wake_fd) {
   ring.device.prepare();
   if (!ring.has_news.load(std::memory_order_acquire)) {
     pollfd fds[2] = {{ring.device.fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
-    const Nanoseconds left =
-        deadline == kNever ? 60_s : std::max<Nanoseconds>(deadline - now_ns(), 0);
+    const bool is_for_ever = deadline == kNever || ring.sleeps_until_woken;
+    const Nanoseconds left = is_for_ever ? 60_s : std::max<Nanoseconds>(deadline - now_ns(), 0);
     ::poll(fds, 2, static_cast<int>(left / 1'000'000));
   }
   ring.device.finish();

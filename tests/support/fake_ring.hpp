@@ -20,7 +20,8 @@ struct FakeRing {
   static constexpr uint64_t kSteps = 3;
 
   std::atomic<int64_t> granted{0};
-  std::atomic<bool> has_news{false};  // granted since the ring last looked
+  std::atomic<bool> has_news{false};            // granted since the ring last looked
+  std::atomic<bool> sleeps_until_woken{false};  // no nap ends by itself: a lost wake-up hangs
   std::atomic<bool> must_fail{false};
   std::atomic<bool> is_closed{false};
   std::atomic<uint64_t> advances{0};

@@ -133,6 +133,7 @@ TEST(EngineTest, A_waiting_driver_sleeps_rather_than_spins) {
 TEST(EngineTest, No_ready_segment_is_missed_when_nobody_waits) {
   auto engine = make_fake_engine(kPatience);
   fake_ring().grant(kPlenty);
+  fake_ring().sleeps_until_woken = true;
   for (int round = 0; round < 600; ++round) {
     Step step(4);
     engine->submit(step.collective, round % 2 == 0);
@@ -150,6 +151,7 @@ TEST(EngineTest, No_ready_segment_is_missed_when_nobody_waits) {
 TEST(EngineTest, No_ready_segment_is_missed_when_several_threads_give_and_one_waits) {
   auto engine = make_fake_engine(kPatience);
   fake_ring().grant(kPlenty);
+  fake_ring().sleeps_until_woken = true;
   constexpr size_t kThreads = 3;
   constexpr int kRounds = 500;
   std::atomic<Step*> current{nullptr};
@@ -184,6 +186,7 @@ TEST(EngineTest, No_ready_segment_is_missed_when_several_threads_give_and_one_wa
 TEST(EngineTest, No_submission_is_missed_between_blocking_and_asynchronous_callers) {
   auto engine = make_fake_engine(kPatience);
   fake_ring().grant(kPlenty);
+  fake_ring().sleeps_until_woken = true;
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread)
     threads.emplace_back([&, thread] {
