@@ -207,6 +207,12 @@ void ControlPlane::State::announce(const Failure& failure) {
 }
 
 Failure ControlPlane::State::settle(const Failure& failure) {
+  if (is_root() && (failure.code == NORIA_E_PEER || failure.code == NORIA_E_NET)) {
+    // A neighbour that hung up had a reason, and its word for it may still lie unread in a socket:
+    // an abort, or the death of a third rank. The others are in the same place and ask us.
+    const MutexLock lock(mutex_);
+    wait_for(now_ns() + kHearsay, [this] { return failed(); });
+  }
   announce(failure);
   const MutexLock lock(mutex_);
   // The thread ends this wait after kVerdict; the deadline is for a thread that does not run.
