@@ -1,0 +1,165 @@
+// The reducer's C functions: arguments are looked at here, and nothing else is done.
+#include <noria/bucketing.h>
+#include <noria/observe.h>
+
+#include <string>
+#include <utility>
+
+#include "bucketing/c_boundary.hpp"
+#include "bucketing/comm.hpp"
+#include "bucketing/reducer.hpp"
+
+struct noria_reducer {
+  noria::bucketing::Reducer reducer;
+};
+
+namespace noria::bucketing {
+namespace {
+
+Failure is_null(const char* what) { return Failure{NORIA_E_ARG, std::string(what) + " is NULL"}; }
+
+template <class T>
+noria_status answer(const Outcome<T>& outcome) {
+  return outcome.is_ok() ? NORIA_OK : refuse(outcome.failure());
+}
+
+Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
+  NORIA_TRY_ASSIGN(const auto config, read_struct(given, "noria_reducer_config"));
+  if (config.arena > 1)
+    return Failure{NORIA_E_ARG, "noria_reducer_config.arena is " + std::to_string(config.arena) +
+                                    ": it must be 0 or 1"};
+  if (config.op != NORIA_AVG && config.op != NORIA_SUM)
+    return Failure{NORIA_E_ARG, "noria_reducer_config.op is " + std::to_string(config.op) +
+                                    ": it must be NORIA_AVG or NORIA_SUM"};
+  ReducerConfig checked{.arena = config.arena == 1,
+                        .op = config.op,
+                        .step_timeout = Nanoseconds{config.step_timeout_ms} * 1'000'000};
+  if (config.bucket_bytes != 0) checked.caps.bucket_bytes = config.bucket_bytes;
+  if (config.first_bucket_bytes != 0) checked.caps.first_bucket_bytes = config.first_bucket_bytes;
+  return checked;
+}
+
+Outcome<uint32_t> add(Reducer& reducer, const noria_tensor_desc* given) {
+  NORIA_TRY_ASSIGN(const auto tensor, read_struct(given, "noria_tensor_desc"));
+  if (tensor.name == nullptr) return is_null("noria_tensor_desc.name");
+  return reducer.add(tensor.name, tensor.dtype, tensor.numel);
+}
+
+// Before the step is ended: what cannot be answered must not end it.
+Outcome<Ok> check_report(const noria_step_report* report) {
+  if (report == nullptr) return Ok{};
+  NORIA_TRY(read_struct(report, "noria_step_report"));
+  return Ok{};
+}
+
+Outcome<Ok> end_step(Reducer& reducer, const noria_stream* consumer, noria_step_report* report) {
+  NORIA_TRY(check_stream(consumer));
+  NORIA_TRY(check_report(report));
+  NORIA_TRY_ASSIGN(const StepTimes times, reducer.step_end());
+  if (report == nullptr) return Ok{};
+  return write_struct(report,
+                      noria_step_report{.struct_size = sizeof(noria_step_report),
+                                        .buckets = reducer.buckets(),
+                                        .step = times.step,
+                                        .bytes = reducer.bytes(),
+                                        .step_ns = times.step_ns,
+                                        .communication_ns = times.communication_ns,
+                                        .exposed_ns = times.exposed_ns},
+                      "noria_step_report");
+}
+
+// The caller's array has the stride of the caller's struct, which its first element tells.
+Outcome<Ok> copy_buckets(std::span<const noria_bucket_info> buckets, noria_bucket_info* out,
+                         uint32_t capacity) {
+  auto* place = reinterpret_cast<char*>(out);
+  for (uint32_t b = 0; b < capacity && b < buckets.size(); ++b) {
+    auto* info = reinterpret_cast<noria_bucket_info*>(place);
+    NORIA_TRY(write_struct(info, buckets[b], "noria_bucket_info"));
+    place += info->struct_size;
+  }
+  return Ok{};
+}
+
+}  // namespace
+}  // namespace noria::bucketing
+
+using namespace noria::bucketing;  // NOLINT: this file is where the C names are made of these
+
+noria_status noria_reducer_create(noria_comm* comm, const noria_reducer_config* config,
+                                  noria_reducer** reducer) {
+  if (comm == nullptr) return refuse(is_null("comm"));
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  const auto checked = read_config(config);
+  if (!checked.is_ok()) return refuse(checked.failure());
+  *reducer = new noria_reducer{.reducer = Reducer(comm->comm->reducer_host(), checked.value())};
+  return NORIA_OK;
+}
+
+noria_status noria_reducer_add(noria_reducer* reducer, const noria_tensor_desc* tensor,
+                               uint32_t* id) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (id == nullptr) return refuse(is_null("id"));
+  const auto added = add(reducer->reducer, tensor);
+  if (added.is_ok()) *id = added.value();
+  return answer(added);
+}
+
+noria_status noria_reducer_seal(noria_reducer* reducer) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  return answer(reducer->reducer.seal());
+}
+
+noria_status noria_reducer_view(noria_reducer* reducer, uint32_t id, void** ptr, uint64_t* bytes) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (ptr == nullptr) return refuse(is_null("ptr"));
+  if (bytes == nullptr) return refuse(is_null("bytes"));
+  const auto view = reducer->reducer.view(id);
+  if (!view.is_ok()) return refuse(view.failure());
+  *ptr = view->data();
+  *bytes = view->size();
+  return NORIA_OK;
+}
+
+noria_status noria_step_begin(noria_reducer* reducer, uint32_t flags) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (flags != 0)
+    return refuse({NORIA_E_ARG, "noria_step_begin: flags are " + std::to_string(flags) +
+                                    ": none are known yet"});
+  return answer(reducer->reducer.step_begin());
+}
+
+NORIA_HOT noria_status noria_grad_ready(noria_reducer* reducer, uint32_t id, const void* grad,
+                                        const noria_stream* producer) {
+  if (reducer == nullptr) [[unlikely]]
+    return refuse(is_null("reducer"));
+  if (producer != nullptr) {
+    const auto checked = check_stream(producer);
+    if (!checked.is_ok()) return refuse(checked.failure());
+  }
+  return answer(reducer->reducer.grad_ready(id, grad));
+}
+
+noria_status noria_step_end(noria_reducer* reducer, const noria_stream* consumer,
+                            noria_step_report* report) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  return answer(end_step(reducer->reducer, consumer, report));
+}
+
+noria_status noria_reducer_reset(noria_reducer* reducer) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  return answer(reducer->reducer.reset());
+}
+
+void noria_reducer_destroy(noria_reducer* reducer) { delete reducer; }
+
+noria_status noria_observe_buckets(const noria_reducer* reducer, noria_bucket_info* out,
+                                   uint32_t capacity, uint32_t* count) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (count == nullptr) return refuse(is_null("count"));
+  if (out == nullptr && capacity != 0) return refuse(is_null("out"));
+  const auto buckets = reducer->reducer.last_buckets();
+  if (!buckets.is_ok()) return refuse(buckets.failure());
+  const auto copied = copy_buckets(buckets.value(), out, capacity);
+  if (copied.is_ok()) *count = static_cast<uint32_t>(buckets->size());
+  return answer(copied);
+}

@@ -1,0 +1,305 @@
+// Whole jobs of several processes that reduce gradients through the C API.
+#include <gtest/gtest.h>
+
+#include "tests/support/c_reducer.hpp"
+
+namespace noria::test {
+namespace {
+
+const std::vector<noria_dtype> kFloats{NORIA_FLOAT32, NORIA_FLOAT64, NORIA_FLOAT16, NORIA_BFLOAT16};
+const std::vector<noria_dtype> kAll{NORIA_FLOAT32,  NORIA_FLOAT64, NORIA_FLOAT16,
+                                    NORIA_BFLOAT16, NORIA_INT32,   NORIA_INT64};
+
+std::vector<Tensor> model_for(const JobConfig& config) {
+  return awkward_model(config.op == NORIA_AVG ? kFloats : kAll);
+}
+
+// ---- results ------------------------------------------------------------------------------------
+
+struct Case {
+  int32_t ranks;
+  JobConfig config;
+};
+class Jobs : public testing::TestWithParam<Case> {};
+
+TEST_P(Jobs, End_with_the_same_bytes_on_all_ranks_whatever_the_order_of_arrival) {
+  const auto [size, config] = GetParam();
+  constexpr uint64_t kSteps = 4;
+  const noria_unique_id id = make_job_id();
+  RankCrew crew(size, [&, size = size, config = config](int32_t rank, Wire& parent) {
+    RankOfJob mine(id, rank, size, model_for(config), config);
+    expect_ok(noria_reducer_seal(mine.reducer));
+    for (uint64_t step = 0; step < kSteps; ++step) {
+      // The data of steps 2 and 3 are those of 0 and 1, in another order.
+      mine.run_good_step(step % 2, step * 100 + static_cast<uint64_t>(rank),
+                         1 + static_cast<unsigned>(step + static_cast<uint64_t>(rank)) % 4);
+      parent.send(mine.hash_of_results());
+    }
+  });
+  std::vector<std::vector<uint64_t>> hashes(kSteps);
+  for (auto& of_step : hashes)
+    for (int32_t rank = 0; rank < size; ++rank) of_step.push_back(crew.wire(rank).recv<uint64_t>());
+  crew.expect_success();
+  for (uint64_t step = 0; step < kSteps; ++step)
+    EXPECT_EQ(hashes[step], std::vector<uint64_t>(static_cast<size_t>(size), hashes[step % 2][0]));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Jobs,
+                         testing::Values(Case{1, {.arena = true}}, Case{2, {.arena = true}},
+                                         Case{2, {.arena = false, .op = NORIA_SUM}},
+                                         Case{3, {.arena = false}},
+                                         Case{4, {.arena = true, .op = NORIA_SUM}},
+                                         Case{8, {.arena = true}}));
+
+TEST(Job, Steps_of_nothing_and_of_one_element_end) {
+  const noria_unique_id id = make_job_id();
+  run_ranks(2, [&](int32_t rank, Wire&) {
+    RankOfJob mine(id, rank, 2, {{"one", NORIA_FLOAT32, 1}, {"none", NORIA_INT32, 0}},
+                   {.op = NORIA_SUM});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    for (uint64_t step = 0; step < 3; ++step) mine.run_good_step(step, step, 1);
+  });
+}
+
+TEST(Job, Reports_are_filled_in_and_buckets_observed) {
+  const noria_unique_id id = make_job_id();
+  run_ranks(2, [&](int32_t rank, Wire&) {
+    RankOfJob mine(id, rank, 2, awkward_model(kFloats), {});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    mine.run_good_step(0, 0, 1);
+    expect_ok(noria_step_begin(mine.reducer, 0));
+    mine.give_all(1, 1, 2);
+    noria_step_report report = NORIA_STEP_REPORT_INIT;
+    expect_ok(noria_step_end(mine.reducer, nullptr, &report));
+    EXPECT_EQ(report.step, 1u);
+    EXPECT_GT(report.buckets, 4u);
+    EXPECT_GT(report.communication_ns, 0);
+    EXPECT_GE(report.step_ns, report.exposed_ns);
+
+    uint32_t count = 0;
+    expect_ok(noria_observe_buckets(mine.reducer, nullptr, 0, &count));
+    ASSERT_EQ(count, report.buckets);
+    std::vector<noria_bucket_info> buckets(count + 1, {.struct_size = sizeof(noria_bucket_info)});
+    expect_ok(noria_observe_buckets(mine.reducer, buckets.data(), count + 1, &count));
+    uint64_t bytes = 0;
+    for (uint32_t b = 0; b < count; ++b) {
+      EXPECT_EQ(buckets[b].bucket, b);
+      EXPECT_LE(buckets[b].start_ns, buckets[b].end_ns);
+      EXPECT_LE(buckets[b].ready_ns, buckets[b].end_ns);
+      EXPECT_LE(buckets[b].wire_ns, buckets[b].end_ns - buckets[b].start_ns);
+      bytes += buckets[b].bytes;
+    }
+    EXPECT_EQ(bytes, report.bytes);
+  });
+}
+
+TEST(Job, Other_collectives_go_between_steps_and_not_into_them) {
+  const noria_unique_id id = make_job_id();
+  run_ranks(2, [&](int32_t rank, Wire&) {
+    RankOfJob mine(id, rank, 2, awkward_model(kFloats), {});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    for (uint64_t step = 0; step < 3; ++step) {
+      expect_ok(noria_step_begin(mine.reducer, 0));
+      float value = 1;
+      expect_failure(noria_all_reduce(mine.comm, &value, &value, 1, NORIA_FLOAT32, NORIA_SUM,
+                                      nullptr, nullptr),
+                     NORIA_E_STATE, "step");
+      mine.give_all(step, step, 2);
+      expect_ok(noria_step_end(mine.reducer, nullptr, nullptr));
+      expect_ok(noria_all_reduce(mine.comm, &value, &value, 1, NORIA_FLOAT32, NORIA_SUM, nullptr,
+                                 nullptr));
+      EXPECT_EQ(value, 2);
+    }
+  });
+}
+
+// ---- steps that go wrong ------------------------------------------------------------------------
+
+// A bad step that fails alike on all ranks; after a reset, a good one.
+void expect_step_fails_everywhere(int32_t size, noria_status code, const std::string& part,
+                                  const std::function<void(RankOfJob&)>& bad_step) {
+  const noria_unique_id id = make_job_id();
+  run_ranks(size, [&](int32_t rank, Wire&) {
+    RankOfJob mine(id, rank, size, awkward_model(kFloats), {.arena = rank % 2 == 0});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    expect_ok(noria_step_begin(mine.reducer, 0));
+    bad_step(mine);
+    expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), code, part);
+    expect_failure(noria_step_begin(mine.reducer, 0), NORIA_E_STATE, "noria_reducer_reset()");
+    expect_ok(noria_reducer_reset(mine.reducer));
+    mine.run_good_step(1, 7, 2);
+  });
+}
+
+TEST(Job, A_missing_tensor_fails_the_step_on_all_ranks_by_name) {
+  expect_step_fails_everywhere(3, NORIA_E_MISSING,
+                               "step 0 failed: rank 1 did not give 't7', 't9' (2 of 52 tensors)",
+                               [](RankOfJob& mine) {
+                                 for (uint32_t id = 0; id < mine.model.size(); ++id)
+                                   if (mine.rank != 1 || (id != 7 && id != 9))
+                                     expect_ok(mine.give(id, 0));
+                               });
+}
+
+TEST(Job, A_tensor_given_twice_fails_there_and_then_on_all_ranks) {
+  expect_step_fails_everywhere(2, NORIA_E_DUP_READY, "rank 1 gave twice 't20'",
+                               [](RankOfJob& mine) {
+                                 for (uint32_t id = 0; id < mine.model.size(); ++id) {
+                                   expect_ok(mine.give(id, 0));
+                                   if (mine.rank == 1 && id == 20)
+                                     expect_failure(mine.give(id, 0), NORIA_E_DUP_READY, "'t20'");
+                                 }
+                               });
+}
+
+TEST(Job, A_reset_in_the_midst_aborts_the_step_of_the_others) {
+  const noria_unique_id id = make_job_id();
+  run_ranks(3, [&](int32_t rank, Wire&) {
+    RankOfJob mine(id, rank, 3, awkward_model(kFloats), {});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    expect_ok(noria_step_begin(mine.reducer, 0));
+    if (rank == 1) {
+      expect_ok(mine.give(5, 0));
+    } else {
+      mine.give_all(0, 3, 2);
+      expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_ABORTED,
+                     "rank 1 was reset");
+    }
+    expect_ok(noria_reducer_reset(mine.reducer));
+    mine.run_good_step(2, 5, 1);
+  });
+}
+
+TEST(Job, Ranks_that_differ_are_told_alike_at_seal) {
+  const noria_unique_id id = make_job_id();
+  run_ranks(3, [&](int32_t rank, Wire&) {
+    std::vector<Tensor> model = awkward_model(kFloats);
+    if (rank == 2) model[30].numel = 99;
+    RankOfJob mine(id, rank, 3, model, {});
+    expect_failure(noria_reducer_seal(mine.reducer), NORIA_E_MISMATCH, "99 elements on rank 2");
+  });
+}
+
+TEST(Job, A_model_of_another_length_or_configuration_is_told_too) {
+  const noria_unique_id id = make_job_id();
+  run_ranks(2, [&](int32_t rank, Wire&) {
+    std::vector<Tensor> model = awkward_model(kFloats);
+    if (rank == 1) model.pop_back();
+    RankOfJob mine(id, rank, 2, model, {});
+    expect_failure(noria_reducer_seal(mine.reducer), NORIA_E_MISMATCH,
+                   "tensor 51: 't51', bfloat16, 20000 elements on rank 0; none on rank 1");
+  });
+  const noria_unique_id other = make_job_id();
+  run_ranks(2, [&](int32_t rank, Wire&) {
+    RankOfJob mine(other, rank, 2, awkward_model(kFloats),
+                   {.bucket_bytes = rank == 0 ? 1000u : 2000u});
+    expect_failure(noria_reducer_seal(mine.reducer), NORIA_E_MISMATCH,
+                   "bucket_bytes: 1000 on rank 0; 2000 on rank 1");
+  });
+}
+
+// ---- arguments ----------------------------------------------------------------------------------
+
+TEST(Api, Null_and_nonsense_are_refused_by_name) {
+  noria_comm_config comm_config = NORIA_COMM_CONFIG_INIT;
+  comm_config.rank = 0;
+  comm_config.size = 1;
+  noria_comm* comm = nullptr;
+  expect_ok(noria_comm_create(&comm_config, &comm));
+
+  noria_reducer_config config = NORIA_REDUCER_CONFIG_INIT;
+  noria_reducer* reducer = nullptr;
+  expect_failure(noria_reducer_create(nullptr, &config, &reducer), NORIA_E_ARG, "comm is NULL");
+  expect_failure(noria_reducer_create(comm, nullptr, &reducer), NORIA_E_ARG, "config");
+  expect_failure(noria_reducer_create(comm, &config, nullptr), NORIA_E_ARG, "reducer is NULL");
+  config.op = NORIA_MAX;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "op is 2");
+  config.op = NORIA_SUM;
+  config.arena = 7;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "arena is 7");
+  config.arena = 0;
+  config.struct_size = 0;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "struct_size is 0");
+  config.struct_size = sizeof config;
+  expect_ok(noria_reducer_create(comm, &config, &reducer));
+
+  noria_tensor_desc tensor = NORIA_TENSOR_DESC_INIT;
+  uint32_t id = 0;
+  expect_failure(noria_reducer_add(nullptr, &tensor, &id), NORIA_E_ARG, "reducer is NULL");
+  expect_failure(noria_reducer_add(reducer, nullptr, &id), NORIA_E_ARG, "noria_tensor_desc");
+  expect_failure(noria_reducer_add(reducer, &tensor, &id), NORIA_E_ARG, "name is NULL");
+  tensor.name = "w";
+  tensor.numel = 4;
+  expect_failure(noria_reducer_add(reducer, &tensor, nullptr), NORIA_E_ARG, "id is NULL");
+  tensor.dtype = NORIA_INT8;
+  expect_failure(noria_reducer_add(reducer, &tensor, &id), NORIA_E_UNSUPPORTED, "int8");
+  tensor.dtype = NORIA_INT32;
+  expect_ok(noria_reducer_add(reducer, &tensor, &id));
+  expect_failure(noria_reducer_add(reducer, &tensor, &id), NORIA_E_ARG, "registered before");
+
+  expect_failure(noria_reducer_seal(nullptr), NORIA_E_ARG, "reducer is NULL");
+  expect_ok(noria_reducer_seal(reducer));
+  void* view = nullptr;
+  uint64_t bytes = 0;
+  expect_failure(noria_reducer_view(reducer, id, &view, &bytes), NORIA_E_STATE, "set arena to 1");
+  expect_failure(noria_reducer_view(reducer, id, nullptr, &bytes), NORIA_E_ARG, "ptr is NULL");
+  expect_failure(noria_step_begin(reducer, 1), NORIA_E_ARG, "flags");
+  expect_failure(noria_step_begin(nullptr, 0), NORIA_E_ARG, "reducer is NULL");
+  expect_ok(noria_step_begin(reducer, 0));
+
+  int32_t gradient[4] = {1, 2, 3, 4};
+  noria_stream stream = {sizeof stream, NORIA_STREAM_CUDA, nullptr, 0};
+  expect_failure(noria_grad_ready(reducer, id, gradient, &stream), NORIA_E_UNSUPPORTED,
+                 "NORIA_STREAM_CUDA");
+  expect_failure(noria_grad_ready(nullptr, id, gradient, nullptr), NORIA_E_ARG, "reducer is NULL");
+  stream.kind = NORIA_STREAM_HOST;
+  expect_ok(noria_grad_ready(reducer, id, gradient, &stream));
+  stream.kind = NORIA_STREAM_CUDA;
+  noria_step_report report = NORIA_STEP_REPORT_INIT;
+  expect_failure(noria_step_end(reducer, &stream, &report), NORIA_E_UNSUPPORTED,
+                 "NORIA_STREAM_CUDA");
+  report.struct_size = 0;
+  expect_failure(noria_step_end(reducer, nullptr, &report), NORIA_E_ARG, "struct_size is 0");
+  report.struct_size = sizeof report;
+  // None of the refused calls ended the step.
+  expect_ok(noria_step_end(reducer, nullptr, &report));
+  EXPECT_EQ(report.buckets, 1u);
+  EXPECT_EQ(report.bytes, 16u);
+  EXPECT_EQ(gradient[3], 4);
+
+  expect_failure(noria_observe_buckets(reducer, nullptr, 0, nullptr), NORIA_E_ARG, "count is NULL");
+  uint32_t count = 0;
+  expect_failure(noria_observe_buckets(reducer, nullptr, 1, &count), NORIA_E_ARG, "out is NULL");
+  noria_reducer_destroy(reducer);
+  noria_reducer_destroy(nullptr);
+  noria_comm_destroy(comm);
+}
+
+TEST(Api, Older_callers_structs_are_served_as_far_as_they_go) {
+  noria_comm_config comm_config = NORIA_COMM_CONFIG_INIT;
+  comm_config.rank = 0;
+  comm_config.size = 1;
+  noria_comm* comm = nullptr;
+  expect_ok(noria_comm_create(&comm_config, &comm));
+  noria_reducer_config config = NORIA_REDUCER_CONFIG_INIT;
+  config.struct_size = offsetof(noria_reducer_config, bucket_bytes);  // arena only
+  config.bucket_bytes = 1;                                            // not to be read
+  noria_reducer* reducer = nullptr;
+  expect_ok(noria_reducer_create(comm, &config, &reducer));
+  for (const char* name : {"a", "b"}) {
+    noria_tensor_desc tensor = NORIA_TENSOR_DESC_INIT;
+    tensor.name = name;
+    tensor.numel = 1;
+    uint32_t id = 0;
+    expect_ok(noria_reducer_add(reducer, &tensor, &id));
+  }
+  expect_ok(noria_reducer_seal(reducer));
+  uint32_t count = 0;
+  expect_ok(noria_observe_buckets(reducer, nullptr, 0, &count));
+  EXPECT_EQ(count, 1u);  // with a cap of one byte it would be two
+  noria_reducer_destroy(reducer);
+  noria_comm_destroy(comm);
+}
+
+}  // namespace
+}  // namespace noria::test

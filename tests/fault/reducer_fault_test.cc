@@ -1,0 +1,128 @@
+// Steps while ranks die or stand still.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+
+#include "tests/support/c_reducer.hpp"
+
+namespace noria::test {
+namespace {
+
+std::vector<Tensor> model() {
+  return awkward_model({NORIA_FLOAT32, NORIA_FLOAT16, NORIA_BFLOAT16, NORIA_FLOAT64});
+}
+
+// Rank `victim` gives half of its gradients, then waits to be killed.
+void expect_death_is_named(int32_t size, int32_t victim) {
+  const noria_unique_id id = make_job_id();
+  RankCrew crew(size, [&](int32_t rank, Wire& parent) {
+    RankOfJob mine(id, rank, size, model(), {});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    mine.run_good_step(0, 1, 2);
+    expect_ok(noria_step_begin(mine.reducer, 0));
+    if (rank == victim) {
+      for (uint32_t i = 0; i < mine.model.size() / 2; ++i)
+        expect_ok(mine.give(static_cast<uint32_t>(mine.model.size()) - 1 - i, 1));
+      parent.meet();
+      ::poll(nullptr, 0, 30'000);  // the parent's kill ends it
+      return;
+    }
+    parent.meet();
+    mine.give_all(1, 5, 2);
+    const Nanoseconds before = now_ns();
+    expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_PEER,
+                   "rank " + std::to_string(victim));
+    EXPECT_LT(now_ns() - before, 20_s);  // a bound on the wait, not a measure of it
+    // For good: the communicator can only be destroyed.
+    expect_failure(noria_reducer_reset(mine.reducer), NORIA_E_PEER,
+                   "rank " + std::to_string(victim));
+    expect_failure(noria_step_begin(mine.reducer, 0), NORIA_E_PEER,
+                   "rank " + std::to_string(victim));
+  });
+  for (int32_t rank = 0; rank < size; ++rank) crew.wire(rank).meet();
+  crew.kill(victim, SIGKILL);
+  crew.expect_success({victim});
+}
+
+TEST(ReducerFaults, A_rank_killed_in_a_step_is_named_by_all_others) { expect_death_is_named(3, 2); }
+TEST(ReducerFaults, Rank_0_killed_in_a_step_is_named_by_all_others) { expect_death_is_named(3, 0); }
+
+TEST(ReducerFaults, A_rank_that_stands_still_for_a_while_is_waited_for) {
+  const noria_unique_id id = make_job_id();
+  RankCrew crew(2, [&](int32_t rank, Wire& parent) {
+    RankOfJob mine(id, rank, 2, model(), {});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    expect_ok(noria_step_begin(mine.reducer, 0));
+    if (rank == 1) parent.meet();
+    mine.give_all(0, 1, 2);
+    expect_ok(noria_step_end(mine.reducer, nullptr, nullptr));
+    for (uint32_t tensor = 0; tensor < mine.model.size(); ++tensor)
+      expect_reduced(mine.result(tensor), mine.model[tensor], 0, 2, NORIA_AVG);
+    mine.run_good_step(1, 2, 1);
+  });
+  crew.wire(1).meet();
+  crew.kill(1, SIGSTOP);
+  ::poll(nullptr, 0, 1500);  // longer than a heartbeat; how long it really stands decides nothing
+  crew.kill(1, SIGCONT);
+  crew.expect_success();
+}
+
+TEST(ReducerFaults, A_rank_that_never_comes_to_the_end_is_named_by_the_time_out) {
+  const noria_unique_id id = make_job_id();
+  RankCrew crew(2, [&](int32_t rank, Wire& parent) {
+    RankOfJob mine(id, rank, 2, model(), {.timeout_ms = 2'000});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    expect_ok(noria_step_begin(mine.reducer, 0));
+    if (rank == 0) {
+      mine.give_all(0, 1, 1);
+      expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_TIMEOUT, "rank 1");
+      parent.meet();
+      return;
+    }
+    parent.meet();  // after rank 0 gave up
+    expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_TIMEOUT, "rank 1");
+  });
+  crew.wire(0).meet();
+  crew.wire(1).meet();
+  crew.expect_success();
+}
+
+TEST(ReducerFaults, A_reducer_destroyed_in_a_step_ends_the_step_of_the_others) {
+  const noria_unique_id id = make_job_id();
+  RankCrew crew(2, [&](int32_t rank, Wire& parent) {
+    RankOfJob mine(id, rank, 2, model(), {});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    expect_ok(noria_step_begin(mine.reducer, 0));
+    parent.meet();
+    if (rank == 1) return;
+    expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_ABORTED,
+                   "rank 1 destroyed its reducer in the midst of step 0");
+  });
+  crew.wire(0).meet();
+  crew.wire(1).meet();
+  crew.expect_success();
+}
+
+TEST(ReducerFaults, An_abort_ends_a_step_from_another_thread) {
+  const noria_unique_id id = make_job_id();
+  RankCrew crew(2, [&](int32_t rank, Wire& parent) {
+    RankOfJob mine(id, rank, 2, model(), {});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    expect_ok(noria_step_begin(mine.reducer, 0));
+    parent.meet();
+    std::thread other;
+    if (rank == 1) other = std::thread([&] { expect_ok(noria_comm_abort(mine.comm, "enough")); });
+    mine.give_all(0, 1, 1);
+    const noria_status ended = noria_step_end(mine.reducer, nullptr, nullptr);
+    if (other.joinable()) other.join();
+    // The abort may come when the step is over on this rank: then the next one cannot begin.
+    expect_failure(ended == NORIA_OK ? noria_reducer_reset(mine.reducer) : ended, NORIA_E_ABORTED,
+                   "enough");
+  });
+  crew.wire(0).meet();
+  crew.wire(1).meet();
+  crew.expect_success();
+}
+
+}  // namespace
+}  // namespace noria::test
