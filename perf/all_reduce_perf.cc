@@ -3,6 +3,7 @@
 #include "perf/collective_bench.hpp"
 #include "perf/command_line.hpp"
 #include "perf/local_ranks.hpp"
+#include "perf/nccl_tests_json.hpp"
 
 namespace noria::perf {
 namespace {
@@ -43,6 +44,7 @@ int body(int argc, char** argv) {
       options.local_ranks == 0 && !params.rank.empty() && !params.world_size.empty();
   if (options.local_ranks == 0) options.local_ranks = launched ? 1 : kDefaultLocalRanks;
   settle(options);
+  require_writable(options.json_file);
   if (launched) {
     Communicator comm;
     return static_cast<int>(run_bench(kKind, options, comm, ""));

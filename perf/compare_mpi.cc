@@ -177,6 +177,7 @@ int body(int argc, char** argv) {
                  "append the table to this file, as RESULTS.md has it");
   if (parse_command_line(app, argc, argv)) return 0;
   params_of_environment();
+  require_writable(options.results);
   if (::access((own_folder() + "mpi_all_reduce_bench").c_str(), X_OK) != 0)
     throw ToolError(
         Exit::environment,

@@ -108,4 +108,9 @@ void write_file(const std::string& path, const std::string& text) {
   if (!file) throw ToolError(Exit::environment, path + ": cannot be written: " + strerror(errno));
 }
 
+void require_writable(const std::string& path) {
+  if (!path.empty() && !std::ofstream(path, std::ios::app))
+    throw ToolError(Exit::environment, path + ": cannot be written: " + strerror(errno));
+}
+
 }  // namespace noria::perf

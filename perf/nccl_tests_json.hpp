@@ -37,5 +37,7 @@ std::string time_text();
 
 // Throws ToolError (environment) with the path and the reason.
 void write_file(const std::string& path, const std::string& text);
+// The same failure before a long run instead of after it. An empty path is fine.
+void require_writable(const std::string& path);
 
 }  // namespace noria::perf

@@ -308,6 +308,7 @@ int body(int argc, char** argv) {
   plan.first_bucket_bytes = bytes_of_mib(options.first_bucket_mib);
 
   Link link = settle(options, params_of_environment(), plan);
+  require_writable(options.timeline);
   if (options.comm_ratio > 0)
     if (const Exit exit = fit_link(plan, options, link); exit != Exit::ok)
       return static_cast<int>(exit);
