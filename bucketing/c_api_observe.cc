@@ -1,9 +1,10 @@
-// The C functions of observe.h that look at parameters and communicators.
+// The C functions of observe.h that look at parameters, counters and communicators.
 #include <noria/observe.h>
 
 #include <cstdio>
 #include <string>
 
+#include "base/counters.hpp"
 #include "base/params.hpp"
 #include "bucketing/c_boundary.hpp"
 #include "bucketing/comm.hpp"
@@ -29,6 +30,22 @@ noria_status noria_observe_param(uint32_t index, noria_param_info* info) {
   std::snprintf(full.accepts, sizeof full.accepts, "%s", row.accepts.c_str());
   std::snprintf(full.sentence, sizeof full.sentence, "%s", row.sentence);
   if (auto written = write_struct(info, full, "noria_param_info"); !written)
+    return refuse(written.failure());
+  return NORIA_OK;
+}
+
+noria_status noria_observe_counter(uint32_t index, noria_counter_info* info) {
+  if (index >= noria::kCounterRows.size())
+    return refuse({NORIA_E_ARG, "noria_observe_counter: index " + std::to_string(index) +
+                                    " is past the last of " +
+                                    std::to_string(noria::kCounterRows.size()) + " counters"});
+  const noria::CounterRow& row = noria::kCounterRows[index];
+  noria_counter_info full{};
+  full.value = noria::counter_totals()[index];
+  std::snprintf(full.name, sizeof full.name, "%s", row.name);
+  std::snprintf(full.unit, sizeof full.unit, "%s", row.unit);
+  std::snprintf(full.sentence, sizeof full.sentence, "%s", row.sentence);
+  if (auto written = write_struct(info, full, "noria_counter_info"); !written)
     return refuse(written.failure());
   return NORIA_OK;
 }

@@ -1,4 +1,4 @@
-/* noria/observe.h: look at noria from outside: parameters, communicators, the last step's buckets.
+/* noria/observe.h: look at noria from outside: parameters, counters, communicators, buckets.
  *
  * The rules of this boundary stand in noria.h. Nothing here changes anything.
  */
@@ -25,6 +25,19 @@ typedef struct {
 /* Row `index` of the table; ARG past its end, or when the environment holds a bad value (the text
  * of noria_last_error() names it). Threads: any. Blocks: no. */
 NORIA_API noria_status noria_observe_param(uint32_t index, noria_param_info* info);
+
+/* What was decided, and how often, in this process since it started. Texts are cut to fit. */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t value;
+  char name[64];
+  char unit[32];
+  char sentence[512];
+} noria_counter_info;
+
+/* Row `index` of the table; ARG past its end. Threads: any. Blocks: no. */
+NORIA_API noria_status noria_observe_counter(uint32_t index, noria_counter_info* info);
 
 typedef struct {
   uint32_t struct_size;

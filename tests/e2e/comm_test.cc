@@ -243,5 +243,31 @@ TEST(CommTest, Shows_its_device_and_counts_what_it_moved) {
   });
 }
 
+uint64_t counter(const std::string& name) {
+  noria_counter_info info{};
+  info.struct_size = sizeof info;
+  for (uint32_t index = 0; noria_observe_counter(index, &info) == NORIA_OK; ++index)
+    if (info.name == name) return info.value;
+  ADD_FAILURE() << name << " is no counter";
+  return 0;
+}
+
+TEST(CommTest, Counts_what_it_decided) {
+  run_job(2, [](JobRank& self) {
+    const uint64_t sent_before = counter("messages_sent");
+    const uint64_t read_before = counter("bytes_read");
+    std::vector<float> values = input_of(self.rank, 1 << 20);
+    ASSERT_NORIA(noria_all_reduce(self.comm, values.data(), values.data(), values.size(),
+                                  NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr));
+    noria_comm_info info{};
+    info.struct_size = sizeof info;
+    ASSERT_NORIA(noria_observe_comm(self.comm, &info));
+    // Half of the data was fetched by this rank, by reads if it reads.
+    EXPECT_GT(counter("messages_sent"), sent_before);
+    EXPECT_GE(counter("receives_posted"), 1U);
+    EXPECT_EQ(counter("bytes_read") - read_before, info.reads != 0 ? uint64_t{2} << 20 : 0);
+  });
+}
+
 }  // namespace
 }  // namespace noria::test

@@ -431,5 +431,17 @@ TEST(ArgumentTest, Parameters_can_be_looked_at_until_there_is_no_more) {
   EXPECT_EQ(info.value[0], 'x');
 }
 
+TEST(ArgumentTest, Counters_can_be_looked_at_until_there_is_no_more) {
+  noria_counter_info info{};
+  info.struct_size = sizeof info;
+  uint32_t index = 0;
+  std::set<std::string> names;
+  while (noria_observe_counter(index, &info) == NORIA_OK) names.insert(info.name), ++index;
+  EXPECT_EQ(names.size(), index);
+  EXPECT_EQ(names.count("credits_missed"), 1u);
+  expect_text({"past the last"});
+  EXPECT_EQ(noria_observe_counter(0, nullptr), NORIA_E_ARG);
+}
+
 }  // namespace
 }  // namespace noria::test

@@ -189,6 +189,7 @@ Status DomainState::arm_and_wait(Nanoseconds deadline, int wake_fd) {
   // What came before the arming gives no event.
   if (poll_queues(rails_->completions) != 0) return {};
 
+  counters_.add(Counter::sleeps);
   collect_poll_set(wake_fd);
   const Nanoseconds left =
       deadline == kNever ? kNever : std::max<Nanoseconds>(0, deadline - now_ns());

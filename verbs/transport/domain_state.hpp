@@ -16,6 +16,7 @@
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "base/counters.hpp"
 #include "base/mutex.hpp"
 #include "base/params.hpp"
 #include "verbs/completion.hpp"
@@ -52,6 +53,7 @@ class DomainState {
 
   const std::shared_ptr<RailSet>& rails() const { return rails_; }
   const Params& params() const { return params_; }
+  CounterCells& counters() { return counters_; }  // written by the owner only
 
  private:
   DomainState(std::shared_ptr<RailSet> rails, const Params& params);
@@ -70,6 +72,7 @@ class DomainState {
 
   std::shared_ptr<RailSet> rails_;
   const Params params_;
+  CounterCells counters_;
   uint32_t empty_polls_ = 0;
   std::vector<pollfd> poll_set_;  // kept to reuse its memory
 

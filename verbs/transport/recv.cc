@@ -7,7 +7,8 @@
 
 namespace noria::transport {
 
-RecvState::RecvState(DomainState& domain, const ConnectOptions& options) : link_(domain, options) {}
+RecvState::RecvState(DomainState& domain, const ConnectOptions& options)
+    : link_(domain, options), counters_(domain.counters()) {}
 
 Result<std::unique_ptr<RecvState>> RecvState::make(DomainState& domain,
                                                    const ConnectOptions& options) {
@@ -57,6 +58,7 @@ Request* RecvState::try_recv(const RegionState* region, uint64_t offset, uint64_
                          : make_credit(next_, 0, 0, {}),
               slot);
   ++next_;
+  counters_.add(Counter::receives_posted);
   return &request;
 }
 
@@ -151,6 +153,8 @@ Request* RecvState::try_read(const RegionState* local, uint64_t local_offset,
                  .remote_address = remote.address + remote_offset,
                  .rkeys = remote.rkeys};
   ++next_read_;
+  counters_.add(Counter::reads);
+  counters_.add(Counter::bytes_read, bytes);
   if (chunks == 0) RequestAccess::finish(request, Status());
   post_reads();
   return &request;

@@ -74,6 +74,7 @@ class RecvState {
   NORIA_COLD void on_protocol_broken(const char* what, uint32_t imm);
 
   Link link_;
+  CounterCells& counters_;  // of the domain
   RemoteRegion credits_;
   uint32_t credits_posted_ = 0;  // not known to be gone from the send queue
   uint32_t credits_unsignalled_ = 0;

@@ -6,6 +6,7 @@ namespace noria::transport {
 
 SendState::SendState(DomainState& domain, const ConnectOptions& options)
     : link_(domain, options),
+      counters_(domain.counters()),
       stripe_min_(domain.params().stripe_min_bytes),
       max_message_bytes_(domain.rails()->max_message_bytes) {}
 
@@ -34,6 +35,17 @@ void SendState::start() {
   link_.publish(*this);
 }
 
+Request* SendState::on_credit_missing() {
+  counters_.add(Counter::credits_missed);
+  return nullptr;
+}
+
+inline void SendState::count_message(uint64_t bytes) {
+  ++next_;
+  counters_.add(Counter::messages_sent);
+  counters_.add(Counter::bytes_sent, bytes);
+}
+
 inline uint32_t SendState::next_qp() {
   const uint32_t qp = next_qp_;
   next_qp_ = qp + 1 == shares_.count ? 0 : qp + 1;
@@ -55,7 +67,7 @@ Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_
   Request& request = requests_[slot];
   if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
   const CreditView credit = read_credit(ring_[slot], next_);
-  if (!credit) return nullptr;
+  if (!credit) return on_credit_missing();
   const bool is_inside = bytes == 0 || (region != nullptr && region->contains(offset, bytes));
   if (!is_inside || bytes > credit.bytes() || bytes > max_message_bytes_) [[unlikely]]
     return RequestAccess::refuse(request, slot, Code::bad_argument);
@@ -70,12 +82,13 @@ Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_
          bytes != 0 ? region->lkey(link_.rail_of(whole.qp)) : 0,
          wire::Immediate::of(next_, 0, 1).pack(), credit);
   }
-  ++next_;
+  count_message(bytes);
   return &request;
 }
 
 void SendState::post_striped(const RegionState& region, uint64_t offset, uint64_t bytes,
                              Request& request, const CreditView& credit) {
+  counters_.add(Counter::messages_striped);
   Cut pieces;
   cut(bytes, shares_, stripe_min_, 0, &pieces);
   RequestAccess::take(request, wire::slot_of(next_), bytes, pieces.count);
@@ -92,7 +105,7 @@ Request* SendState::try_send_inline(const void* data, uint32_t bytes) {
   Request& request = requests_[slot];
   if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
   const CreditView credit = read_credit(ring_[slot], next_);
-  if (!credit) return nullptr;
+  if (!credit) return on_credit_missing();
   if (bytes > SendConnection::kInlineBytes || bytes > credit.bytes()) [[unlikely]]
     return RequestAccess::refuse(request, slot, Code::bad_argument);
 
@@ -100,7 +113,7 @@ Request* SendState::try_send_inline(const void* data, uint32_t bytes) {
   write_.set_flags(IBV_SEND_SIGNALED | IBV_SEND_INLINE);
   post({.offset = 0, .bytes = bytes, .qp = next_qp()}, reinterpret_cast<uintptr_t>(data), 0,
        wire::Immediate::of(next_, 0, 1).pack(), credit);
-  ++next_;
+  count_message(bytes);
   return &request;
 }
 

@@ -35,6 +35,8 @@ class SendState {
  private:
   SendState(DomainState& domain, const ConnectOptions& options);
 
+  NORIA_HOT Request* on_credit_missing();
+  NORIA_HOT void count_message(uint64_t bytes);
   NORIA_HOT uint32_t next_qp();
   NORIA_HOT void post(const Piece& piece, uint64_t local_address, uint32_t lkey, uint32_t imm,
                       const CreditView& credit);
@@ -45,6 +47,7 @@ class SendState {
   std::unique_ptr<RegionState> ring_memory_;  // outlives the queue pairs that the peer writes by
   wire::Credit* ring_ = nullptr;
   Link link_;
+  CounterCells& counters_;  // of the domain
 
   uint64_t next_ = wire::kFirstSequence;          // of the next message
   uint64_t first_undone_ = wire::kFirstSequence;  // oldest that is not done
