@@ -27,6 +27,7 @@ enum class LinkKind : uint32_t {
   channel = 2,      // one: the eventfd of completion channel `id`
   memory = 3,       // one: allocation `id` of `bytes`
   memory_gone = 4,  // none
+  ready = 5,        // none: who connected has mapped who accepted
 };
 
 struct LinkMessage {

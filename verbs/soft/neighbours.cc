@@ -30,15 +30,28 @@ Neighbours::Neighbours(const Self& self, const SharedSegment& own, PortSchedule&
                        MemoryTable& memory)
     : self_(self), memory_(memory) {
   MutexLock lock(mutex_);
-  add_known(Peer::loopback(self.identity, own, own_port, self.doorbell));
+  make_usable(add_known(Peer::loopback(self.identity, own, own_port, self.doorbell)));
 }
 
 Peer* Neighbours::add_known(std::unique_ptr<Peer> peer) {
   known_.push_back(Known{std::move(peer), 0});
   Peer* added = known_.back().peer.get();
-  by_slot_[added->identity().slot].store(added, kRelaxed);
   latest_[added->identity().slot].store(added, kRelaxed);
   return added;
+}
+
+Peer* Neighbours::find_known(uint32_t slot, const uint64_t (&cookie)[2]) const {
+  for (const Known& known : known_) {
+    const Peer::Identity& identity = known.peer->identity();
+    if (identity.slot == slot && std::memcmp(identity.cookie, cookie, sizeof cookie) == 0)
+      return known.peer.get();
+  }
+  return nullptr;
+}
+
+// From now on we may act on it: it knows us, so that its fence sees our marks.
+void Neighbours::make_usable(Peer* peer) {
+  if (peer->is_alive()) by_slot_[peer->identity().slot].store(peer, kRelaxed);
 }
 
 Peer* Neighbours::count_use(Peer* peer) {
@@ -105,8 +118,8 @@ Neighbours::Reach Neighbours::want(uint32_t slot) {
 }
 
 void Neighbours::add_contact(Link link, uint32_t wanted_slot) {
-  // Who connects speaks first; who accepts answers once it has mapped the other, so that whoever
-  // may act on a process is known to it.
+  // Who connects speaks first; who accepts maps it and answers; who connected maps that and says
+  // that it is ready. Each side acts on the other only when it knows that the other has mapped it.
   if (wanted_slot != 0 && !say_hello(link)) return;
   watch(link.fd(), EPOLLIN);
   contacts_.push_back(Contact{std::move(link), nullptr, wanted_slot});
@@ -166,6 +179,7 @@ bool Neighbours::take(Contact& contact, Received& received) {
       if (received.fd_count == 1)
         contact.peer->add_mapping(message.id, message.bytes, received.fds[0]);
       return true;
+    case LinkKind::ready: make_usable(contact.peer); return true;
     case LinkKind::memory_gone: contact.peer->drop_mapping(message.id); return true;
     case LinkKind::hello: break;
   }
@@ -177,9 +191,8 @@ bool Neighbours::admit(Contact& contact, Received& received) {
   if (hello.id == 0 || hello.id >= kSlots || received.fd_count < kLinkFds - 1 ||
       hello.bytes != sizeof(SharedSegment))
     return false;
-  Peer* known = by_slot_[hello.id].load(kRelaxed);
-  const bool is_known = known != nullptr && std::memcmp(known->identity().cookie, hello.cookie,
-                                                        sizeof hello.cookie) == 0;
+  Peer* known = find_known(hello.id, hello.cookie);
+  const bool is_known = known != nullptr;
   if (!is_known) {
     Peer::Identity identity{hello.id, contact.link.pid(), {hello.cookie[0], hello.cookie[1]}};
     auto peer = Peer::map(identity, self_.identity.slot,
@@ -190,7 +203,8 @@ bool Neighbours::admit(Contact& contact, Received& received) {
           contact.link.pid());
       return false;
     }
-    if (known != nullptr) lose(known);  // the slot has a new owner: the old one is dead
+    // The slot has a new owner: the old one is dead.
+    if (Peer* old = latest_[hello.id].load(kRelaxed); old != nullptr) lose(old);
     bury();
     known = peer.get();
     if (known->pidfd() >= 0) {
@@ -202,7 +216,12 @@ bool Neighbours::admit(Contact& contact, Received& received) {
     add_known(std::move(peer));
   }
   contact.peer = known;
-  if (contact.wanted_slot == 0 && !say_hello(contact.link)) return false;
+  if (contact.wanted_slot == 0) {
+    if (!say_hello(contact.link)) return false;
+  } else {
+    if (!contact.link.send(LinkMessage{.kind = LinkKind::ready}, nullptr, 0)) return false;
+    make_usable(known);
+  }
   if (is_known) return true;
 
   for (const Channel& channel : channels_)

@@ -84,6 +84,8 @@ class Neighbours {
   bool take(Contact& contact, Received& received) NORIA_REQUIRES(mutex_);
   bool admit(Contact& contact, Received& received) NORIA_REQUIRES(mutex_);
   Peer* add_known(std::unique_ptr<Peer> peer) NORIA_REQUIRES(mutex_);
+  Peer* find_known(uint32_t slot, const uint64_t (&cookie)[2]) const NORIA_REQUIRES(mutex_);
+  void make_usable(Peer* peer) NORIA_REQUIRES(mutex_);
   Peer* count_use(Peer* peer) NORIA_REQUIRES(mutex_);
   void lose(Peer* peer) NORIA_REQUIRES(mutex_);
   void bury() NORIA_REQUIRES(mutex_);
