@@ -11,3 +11,6 @@ if(TARGET noria)
     NORIA_CMAKE="${CMAKE_COMMAND}" NORIA_LIBDIR="${CMAKE_INSTALL_LIBDIR}"
     NORIA_SANITIZE_FLAGS="${sanitize_flags}")
 endif()
+
+noria_test(NAME setup_test LABELS e2e SOURCES e2e/setup_test.cc)
+target_compile_definitions(setup_test PRIVATE NORIA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
