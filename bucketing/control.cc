@@ -40,23 +40,31 @@ Outcome<std::vector<std::string>> ControlPlane::all_gather(const std::string& wh
   return state_->all_gather(what, bytes, deadline);
 }
 
+namespace {
+// Rank 0 without a listener of a unique id.
+Outcome<Fd> open_listener(const ControlPlane::Options& options) {
+  auto addresses = resolve(options.root_host, options.root_port);
+  if (!addresses) return Failure{NORIA_E_NET, "rank 0: " + addresses.failure()};
+  TcpAddress numeric;
+  const bool is_name = !parse_numeric(options.root_host, options.root_port, &numeric);
+  std::string cause;
+  for (const TcpAddress& address : *addresses) {
+    // A name may mean the loopback here and the real interface elsewhere (/etc/hosts often says
+    // so), so that rank 0 listens on all; the token keeps strangers out.
+    auto opened = listen_on(is_name ? any_interface(address) : address);
+    if (opened) return std::move(*opened);
+    cause = opened.failure();
+  }
+  return Failure{NORIA_E_NET,
+                 "rank 0: " + cause + "; choose a free port of this host in NORIA_ROOT"};
+}
+}  // namespace
+
 Outcome<std::unique_ptr<ControlPlane>> ControlPlane::join(const Options& options) {
   Fd listener(options.rank == 0 ? options.listener_fd : -1);
   RootLink root;
   if (options.size > 1 && options.rank == 0 && !listener.is_open()) {
-    auto addresses = resolve(options.root_host, options.root_port);
-    if (!addresses) return Failure{NORIA_E_NET, "rank 0: " + addresses.failure()};
-    TcpAddress address = addresses->front();
-    TcpAddress numeric;
-    // A name may mean the loopback here and the real interface elsewhere (/etc/hosts often says
-    // so), so that rank 0 listens on all; the token keeps strangers out.
-    if (!parse_numeric(options.root_host, options.root_port, &numeric))
-      address = any_interface(address);
-    auto opened = listen_on(address);
-    if (!opened)
-      return Failure{NORIA_E_NET, "rank 0: " + opened.failure() +
-                                      "; choose a free port of this host in NORIA_ROOT"};
-    listener = std::move(*opened);
+    NORIA_TRY_ASSIGN(listener, open_listener(options));
   }
   if (options.size > 1 && options.rank != 0) {
     NORIA_TRY_ASSIGN(root, connect_to_root(options, options.deadline - now_ns()));
