@@ -202,25 +202,28 @@ void ControlPlane::State::announce(const Failure& failure) {
   const MutexLock lock(mutex_);
   if (failed()) return;
   Peer& root = peers_[0];
-  const bool must_ask = !is_root() && root.socket.is_open();
-  if (must_ask && !pending_) {
+  if (is_root()) {
+    hear(failure);
+  } else if (root.socket.is_open()) {
+    if (pending_) return;
     PayloadWriter payload;
     payload.put_i32(failure.code);
     payload.put_text(failure.text);
     send(root, FrameType::failure, payload.bytes());
-    pending_ = failure;
-    pending_until_ = now_ns() + kVerdict;
+    expect_verdict(failure, kVerdict);
+  } else {
+    commit(failure);
   }
-  if (!must_ask || failure.code == NORIA_E_ABORTED) commit(failure);
+  if (failure.code == NORIA_E_ABORTED) commit(failure);
+}
+
+void ControlPlane::State::expect_verdict(const Failure& failure, Nanoseconds patience) {
+  pending_ = failure;
+  pending_until_ = now_ns() + patience;
+  wake_thread();  // for the timer
 }
 
 Failure ControlPlane::State::settle(const Failure& failure) {
-  if (is_root() && (failure.code == NORIA_E_PEER || failure.code == NORIA_E_NET)) {
-    // A neighbour that hung up had a reason, and its word for it may still lie unread in a socket:
-    // an abort, or the death of a third rank. The others are in the same place and ask us.
-    const MutexLock lock(mutex_);
-    wait_for(now_ns() + kHearsay, [this] { return failed(); });
-  }
   announce(failure);
   const MutexLock lock(mutex_);
   // The thread ends this wait after kVerdict; the deadline is for a thread that does not run.

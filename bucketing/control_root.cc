@@ -111,6 +111,14 @@ void ControlPlane::State::finish_join_if_complete() {
   changed_.notify_all();
 }
 
+// A rank whose neighbour hung up knows the consequence. The cause (an abort, the death of a third
+// rank) may still lie unread in another socket.
+void ControlPlane::State::hear(const Failure& failure) {
+  const bool is_hearsay = failure.code == NORIA_E_PEER || failure.code == NORIA_E_NET;
+  if (!is_hearsay) return commit(failure);
+  if (!pending_) expect_verdict(failure, kHearsay);
+}
+
 Failure ControlPlane::State::missing_at_join() {
   std::vector<int32_t> missing;
   for (int32_t rank = 1; rank < options_.size; ++rank)

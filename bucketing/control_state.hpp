@@ -27,8 +27,8 @@ namespace noria::bucketing {
 
 // How long a rank waits for rank 0's word on what it announced, and on who is missing.
 inline constexpr Nanoseconds kVerdict = 1_s;
-// How long rank 0 waits for better news than a lost connection before it calls that the cause. A
-// socket on the same host or rack is read long before; a busy host may need this.
+// How long rank 0 waits for better news than a lost connection. A socket on the same host or rack is
+// read long before; a busy host may need this.
 inline constexpr Nanoseconds kHearsay = 250_ms;
 
 std::string seconds_text(Nanoseconds duration);             // "60 s", "1.5 s"
@@ -88,6 +88,7 @@ class ControlPlane::State {
 
   // ---- control.cc
   void commit(const Failure& failure) NORIA_REQUIRES(mutex_);
+  void expect_verdict(const Failure& failure, Nanoseconds patience) NORIA_REQUIRES(mutex_);
   void say_goodbye() NORIA_REQUIRES(mutex_);
   void send(Peer& peer, FrameType type, std::string_view payload = {}) NORIA_REQUIRES(mutex_);
   // Sleeps until `is_over` or the deadline; true if over.
@@ -112,6 +113,7 @@ class ControlPlane::State {
   void accept_visitors() NORIA_REQUIRES(mutex_);
   void serve_visitors() NORIA_REQUIRES(mutex_);
   void admit(Visitor& visitor) NORIA_REQUIRES(mutex_);
+  void hear(const Failure& failure) NORIA_REQUIRES(mutex_);
   void finish_join_if_complete() NORIA_REQUIRES(mutex_);
   void finish_gather_if_complete() NORIA_REQUIRES(mutex_);
   void finish_leave_if_complete() NORIA_REQUIRES(mutex_);
@@ -133,7 +135,8 @@ class ControlPlane::State {
   bool said_goodbye_ NORIA_GUARDED_BY(mutex_) = false;
   bool all_said_goodbye_ NORIA_GUARDED_BY(mutex_) = false;
   Failure failure_ NORIA_GUARDED_BY(mutex_){NORIA_OK, {}};
-  // Announced to rank 0, whose verdict is due; then it counts as it is.
+  // Announced to rank 0, whose verdict is due; on rank 0, waiting for better news. Then it counts
+  // as it is.
   std::optional<Failure> pending_ NORIA_GUARDED_BY(mutex_);
   Nanoseconds pending_until_ NORIA_GUARDED_BY(mutex_) = kNever;
   bool told_listener_ NORIA_GUARDED_BY(mutex_) = false;

@@ -102,8 +102,10 @@ void ControlPlane::State::lose(int32_t rank, const std::string& cause, bool is_d
       commit({NORIA_E_PEER,
               name + " " + cause + when + ": is another program using this job's token?"});
   }
-  if (pending_) commit(Failure(*pending_));
-  if (is_root()) finish_leave_if_complete();
+  if (is_root())
+    finish_leave_if_complete();
+  else if (pending_)
+    commit(Failure(*pending_));
   changed_.notify_all();
 }
 
@@ -114,7 +116,7 @@ void ControlPlane::State::handle(int32_t rank, const Frame& frame) {
     case FrameType::failure: {
       const int32_t code = payload.take_i32();
       const std::string text = payload.take_text();
-      if (payload.is_good()) return commit({code, text});
+      if (payload.is_good()) return is_root() ? hear({code, text}) : commit({code, text});
       break;
     }
     case FrameType::goodbye:

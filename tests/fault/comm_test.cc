@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "base/clock.hpp"
@@ -84,32 +85,54 @@ TEST(DeathTest, While_the_others_wait_in_a_barrier_is_named) {
   for (const int32_t victim : {0, 2}) expect_death_is_named(3, victim, Phase::in_barrier);
 }
 
-// What a kill could leave behind in names that live longer than processes.
-std::set<std::string> leftovers() {
-  std::set<std::string> names;
-  for (const char* folder : {"/dev/shm", "/tmp"})
-    for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (contains(entry.path().filename().string(), "noria")) names.insert(entry.path().string());
-  std::ifstream sockets("/proc/net/unix");
-  for (std::string line; std::getline(sockets, line);)
-    if (const size_t at = line.find('@'); at != std::string::npos && contains(line, "noria"))
-      names.insert(line.substr(at));
-  return names;
+// What a process has open that could outlive it: sockets by their inode, files by their path.
+struct Holdings {
+  std::set<std::string> inodes;
+  std::set<std::filesystem::path> files;
+};
+
+void add_holdings_of(pid_t pid, Holdings* holdings) {
+  const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (target.starts_with("socket:["))
+      holdings->inodes.insert(target.substr(8, target.size() - 9));
+    else if (target.starts_with("/dev/shm") || target.starts_with("/tmp"))
+      holdings->files.insert(target);
+  }
+}
+
+std::set<std::string> unix_socket_inodes() {
+  std::set<std::string> inodes;
+  std::ifstream table("/proc/net/unix");
+  std::string line;
+  std::getline(table, line);  // the heads of the columns
+  while (std::getline(table, line)) {
+    std::istringstream fields(line);
+    std::string field;
+    for (int column = 0; column < 7; ++column) fields >> field;
+    inodes.insert(field);
+  }
+  return inodes;
 }
 
 TEST(DeathTest, Of_all_ranks_leaves_nothing_behind) {
-  // Names of other jobs that run now may go meanwhile, but none of ours may be new.
-  const std::set<std::string> before = leftovers();
+  Holdings holdings;
   {
     Job job(3, [](JobRank& self) {
       self.parent.send(uint8_t{1});
       reduce_until_failure(self.comm);
     });
     for (int32_t rank = 0; rank < 3; ++rank) job.crew().wire(rank).recv<uint8_t>();
+    for (int32_t rank = 0; rank < 3; ++rank) add_holdings_of(job.crew().pid(rank), &holdings);
     for (int32_t rank = 0; rank < 3; ++rank) job.crew().kill(rank, SIGKILL);
     for (int32_t rank = 0; rank < 3; ++rank) job.crew().wait(rank);
   }
-  for (const std::string& name : leftovers()) EXPECT_EQ(before.count(name), 1u) << name;
+  EXPECT_FALSE(holdings.inodes.empty());
+  const std::set<std::string> left = unix_socket_inodes();
+  for (const std::string& inode : holdings.inodes) EXPECT_EQ(left.count(inode), 0u) << inode;
+  for (const auto& file : holdings.files) EXPECT_FALSE(std::filesystem::exists(file)) << file;
 }
 
 TEST(StopTest, A_rank_that_was_stopped_in_the_midst_goes_on_and_results_are_right) {

@@ -271,6 +271,28 @@ TEST(ControlTest, All_ranks_say_the_same_however_many_announce_at_once) {
   for (const std::string& text : said) EXPECT_EQ(text, said[0]);
 }
 
+TEST(ControlTest, A_cause_wins_over_its_consequence_that_was_told_first) {
+  for (const int32_t neighbour : {0, 1}) {  // whose lost connection is the consequence
+    const Rendezvous mine = make_rendezvous(4);
+    run_rank_threads(4, [&](int32_t rank) {
+      auto control = join(mine, rank);
+      ASSERT_TRUE(control.is_ok()) << control.failure().text;
+      Failure won{NORIA_OK, {}};
+      if (rank == neighbour) {
+        won = (*control)->settle({NORIA_E_PEER, "rank 2 hung up"});
+      } else {
+        if (rank == 2) {
+          ::poll(nullptr, 0, 20);
+          (*control)->announce({NORIA_E_ABORTED, "enough"});
+        }
+        wait_until_failed(**control);
+        won = (*control)->failure();
+      }
+      EXPECT_EQ(won.text, "enough");
+    });
+  }
+}
+
 TEST(ControlTest, An_abort_is_true_at_once_and_reaches_all) {
   const Rendezvous rendezvous = make_rendezvous(3);
   run_rank_threads(3, [&](int32_t rank) {
@@ -391,7 +413,6 @@ TEST(DeathTest, While_joining_is_named_by_those_that_had_joined) {
     RankCrew crew(4, [&](int32_t rank, Wire& parent) {
       if (rank != 0) drop_reservation(rendezvous);
       if (rank == 3) return;  // never comes
-      std::unique_ptr<std::thread> signal;
       parent.send(uint8_t{1});
       auto control = join(rendezvous, rank);
       ASSERT_FALSE(control.is_ok());
@@ -409,7 +430,6 @@ TEST(DeathTest, While_joining_is_named_by_those_that_had_joined) {
 }
 
 TEST(DeathTest, A_stopped_rank_is_alive) {
-  const Rendezvous rendezvous = make_rendezvous(3);
   for (const int32_t stopped : {0, 1}) {
     const Rendezvous mine = make_rendezvous(3);
     RankCrew crew(3, [&](int32_t rank, Wire& parent) {
@@ -430,7 +450,6 @@ TEST(DeathTest, A_stopped_rank_is_alive) {
     crew.kill(stopped, SIGCONT);
     crew.expect_success();
   }
-  drop_reservation(rendezvous);
 }
 
 }  // namespace

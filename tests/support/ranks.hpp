@@ -33,6 +33,7 @@ class RankCrew {
 
   Wire& wire(int32_t rank) { return crew_.wire(static_cast<size_t>(rank)); }
   void kill(int32_t rank, int signal) { crew_.kill(static_cast<size_t>(rank), signal); }
+  pid_t pid(int32_t rank) const { return crew_.pid(static_cast<size_t>(rank)); }
   Ending wait(int32_t rank) { return crew_.wait(static_cast<size_t>(rank)); }
 
   // Every rank but those in `except` ends well.
