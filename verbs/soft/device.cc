@@ -36,8 +36,19 @@ struct Process {
 };
 
 Process& process() {
-  static Process* const the_process = new Process;  // never destroyed: a thread may outlive main
+  // Never destroyed: a thread may outlive main. In static memory, so that it is no leak either.
+  alignas(Process) static std::byte memory[sizeof(Process)];
+  static Process* const the_process = new (memory) Process;
   return *the_process;
+}
+
+// When a user closes the library, or at the end of the program: what nobody uses is given back.
+[[gnu::destructor]] void on_unload() {
+  Process& p = process();
+  MutexLock lock(p.mutex);
+  if (!p.contexts.empty()) return;
+  p.params.reset();
+  p.contexts = std::vector<Context*>();
 }
 
 // In the child after fork(): one thread, and locks in whatever state they were.
