@@ -64,7 +64,7 @@ std::vector<std::string> check_needed(const std::string& readelf,
 }
 
 std::set<std::string> declared_functions(const std::string& header) {
-  static const std::regex kDeclaration(R"(NORIA_API\s+[\w\s\*]*?(\w+)\s*\()");
+  static const std::regex kDeclaration(R"(NORIA_API\s+[\w\s\*]*?(noria_\w+)\s*\()");
   std::set<std::string> names;
   for (auto match = std::sregex_iterator(header.begin(), header.end(), kDeclaration);
        match != std::sregex_iterator(); ++match)

@@ -66,6 +66,7 @@ TEST(Exports, A_linked_library_is_found) {
 
 TEST(Exports, Declarations_of_a_header_are_found) {
   const auto names = declared_functions(
+      "#define NORIA_API __attribute__((visibility(x)))\n"
       "NORIA_API noria_status noria_a(int x);\n"
       "NORIA_API const char* noria_b(noria_status\n status);\nint noria_c(void);\n");
   EXPECT_EQ(names, (std::set<std::string>{"noria_a", "noria_b"}));
