@@ -120,12 +120,17 @@ TEST(Overlap_perf, Print_plan_obeys_the_caps) {
   EXPECT_TRUE(lines[0].starts_with("0 2052000 "));
   EXPECT_TRUE(lines[1].starts_with("1 38297600 "));
   EXPECT_TRUE(lines[2].starts_with("2 6408448 "));
-  // One bucket for each tensor.
-  EXPECT_EQ(lines_of(run_tool_to_end({"overlap_perf", "--trace", "resnet18", "--print-plan",
-                                      "--bucket-mib", "0.001", "--first-bucket-mib", "0.001"})
-                         .out)
-                .size(),
-            29U);
+
+  // A larger first bucket.  Expect: it holds more, and the whole stays the whole.
+  const auto larger =
+      lines_of(run_tool_to_end({"overlap_perf", "--trace", "resnet18", "--print-plan",
+                                "--bucket-mib", "35", "--first-bucket-mib", "3"})
+                   .out);
+  uint64_t sum = 0;
+  for (const std::string& line : larger) sum += std::stoull(line.substr(line.find(' ') + 1));
+  EXPECT_EQ(sum, 46758048U);
+  ASSERT_FALSE(larger.empty());
+  EXPECT_GE(std::stoull(larger[0].substr(2)), 3U << 20);
 }
 
 TEST(Overlap_perf, Bad_input_is_one_line_and_exit_2) {
