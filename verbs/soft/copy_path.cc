@@ -1,6 +1,9 @@
 #include "verbs/soft/copy_path.hpp"
 
 #include <errno.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include <atomic>
 #include <cstring>
@@ -25,6 +28,36 @@ void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t bytes) {
 
 namespace {
 
+// Between two cores a line that the peer has in its cache costs a transfer to take and another to
+// give back: 3 GB/s where the cores share no cache. Past the cache it is 10 GB/s, for the peer's
+// first look included (256 KiB, one way). Below 2 KiB both cost the same.
+constexpr size_t kStreamedBytes = 2048;
+
+void copy_to_peer(uint8_t* to, const uint8_t* from, size_t bytes) {
+#if defined(__SSE2__)
+  const bool overlaps = to < from + bytes && from < to + bytes;  // our own memory is a target too
+  if (bytes >= kStreamedBytes && !overlaps) {
+    const size_t head = -reinterpret_cast<uintptr_t>(to) & 63;
+    std::memcpy(to, from, head);
+    size_t at = head;
+    for (; at + 64 <= bytes; at += 64) {
+      const auto* line = reinterpret_cast<const __m128i*>(from + at);
+      auto* out = reinterpret_cast<__m128i*>(to + at);
+      const __m128i a = _mm_loadu_si128(line), b = _mm_loadu_si128(line + 1);
+      const __m128i c = _mm_loadu_si128(line + 2), d = _mm_loadu_si128(line + 3);
+      _mm_stream_si128(out, a);
+      _mm_stream_si128(out + 1, b);
+      _mm_stream_si128(out + 2, c);
+      _mm_stream_si128(out + 3, d);
+    }
+    std::memcpy(to + at, from + at, bytes - at);
+    _mm_sfence();  // streamed stores are ordered by nothing else: the completion must not pass them
+    return;
+  }
+#endif
+  std::memmove(to, from, bytes);
+}
+
 void copy_direct(Direction direction, std::span<const iovec> local, uint8_t* remote) {
   for (const iovec& piece : local) {
     auto* mine = static_cast<uint8_t*>(piece.iov_base);
@@ -33,7 +66,7 @@ void copy_direct(Direction direction, std::span<const iovec> local, uint8_t* rem
     else if (piece.iov_len <= kOrderedBytes)
       copy_ordered(remote, mine, piece.iov_len);
     else
-      std::memmove(remote, mine, piece.iov_len);
+      copy_to_peer(remote, mine, piece.iov_len);
     remote += piece.iov_len;
   }
 }
