@@ -28,16 +28,23 @@ std::string describe(const RingHeader& header) {
   return text + ", " + op_name(header.op);
 }
 
+// Slots hold headers, and notices or chunks.
+RingInbox::Shape inbox_shape(RingFetch fetch) {
+  if (fetch == RingFetch::read) return {RingPull::kInboxSlots, RingPull::kInboxSlotBytes};
+  return {RingPush::kInboxSlots, RingPush::kInboxSlotBytes};
+}
+
 }  // namespace
 
-Ring::State::State(transport::Domain& domain, RingPlace place, RingLinks links, bool reads,
+Ring::State::State(transport::Domain& domain, RingPlace place, RingLinks links, RingFetch fetch,
                    Memory memory, ControlPlane* control)
-    : reads_(reads),
-      inbox_(std::move(memory.inbox), reads ? RingPull::kInboxSlots : RingPush::kInboxSlots,
-             reads ? RingPull::kInboxSlotBytes : RingPush::kInboxSlotBytes),
+    : fetch_(fetch),
+      inbox_(std::move(memory.inbox), inbox_shape(fetch)),
       outbox_(std::move(memory.outbox)),
-      run_(std::move(memory.barrier)),
+      run_(std::move(memory.barrier), std::move(memory.staging)),
       pull_(std::move(memory.scratch)),
+      push_(fetch == RingFetch::by_memory),
+      gather_(std::move(memory.slots)),
       core_(domain, place),
       control_(control) {
   core_.links = std::move(links);
@@ -48,11 +55,12 @@ void Ring::State::start(Collective& collective) {
   ++sequence_;
   has_sent_header_ = has_left_header_ = false;
   if (!run_.begin(core_, collective)) return;
+  pulls_ = should_pull(collective);
   header_ = make_header(collective);
   if (collective.kind == Kind::broadcast) {
     broadcast_.begin(core_, run_);
   } else {
-    if (reads_) {
+    if (pulls_) {
       pull_.begin(core_, run_);
     } else {
       push_.begin(core_, run_);
@@ -60,6 +68,12 @@ void Ring::State::start(Collective& collective) {
     gather_.begin(core_, run_);
   }
   has_sent_header_ = outbox_.send_header(core_, header_);
+}
+
+// The same on all ranks: parts are exchanged by all or by none.
+bool Ring::State::should_pull(const Collective& collective) const {
+  if (collective.kind == Kind::broadcast) return false;
+  return fetch_ == RingFetch::read || (fetch_ == RingFetch::by_memory && !collective.left.empty());
 }
 
 RingHeader Ring::State::make_header(const Collective& collective) const {
@@ -75,7 +89,7 @@ RingHeader Ring::State::make_header(const Collective& collective) const {
     header.op = static_cast<uint8_t>(part.op);
     header.count = part.count;
   }
-  if (!reads_ || collective.kind == Kind::broadcast || collective.segments.empty()) return header;
+  if (!pulls_ || collective.segments.empty()) return header;
   if (run_.all_ready()) header.flags |= kAllReady;
   if (collective.left.empty()) {
     NORIA_CHECK(collective.parts.size() == 1, "parts were not exchanged before the start");
@@ -97,6 +111,7 @@ Ring::Progress Ring::State::advance() {
   if (core_.has_failed()) [[unlikely]]
     return Progress::failed;
   if (is_complete()) {
+    run_.deliver();
     run_.end();
     return Progress::finished;
   }
@@ -142,7 +157,7 @@ bool Ring::State::is_header_right(const RingHeader& header) {
 
 bool Ring::State::work() {
   if (header_.kind == Kind::broadcast) return broadcast_.advance(core_, run_);
-  const bool moved = reads_ ? pull_.advance(core_, run_, inbox_, outbox_)
+  const bool moved = pulls_ ? pull_.advance(core_, run_, inbox_, outbox_)
                             : push_.advance(core_, run_, inbox_, outbox_);
   // At once after the addition, while the sum is in the cache.
   return gather_.advance(core_, run_) || moved;
@@ -151,7 +166,7 @@ bool Ring::State::work() {
 bool Ring::State::is_complete() const {
   if (!has_sent_header_ || !has_left_header_ || !outbox_.is_drained()) return false;
   if (header_.kind == Kind::broadcast) return broadcast_.is_done();
-  return (reads_ ? pull_.is_done() : push_.is_done()) && gather_.is_done();
+  return (pulls_ ? pull_.is_done() : push_.is_done()) && gather_.is_done();
 }
 
 void Ring::State::close() {
@@ -175,7 +190,7 @@ std::string Ring::State::waiting_for() const {
     const uint32_t segment = std::min(broadcast_.waits_at_segment(), run_.segments() - 1);
     return broadcast_.is_root() ? to + " to take " + named(segment) : named(segment) + from;
   }
-  const PipelineWalk& reducing = reads_ ? pull_.waits_at() : push_.waits_at();
+  const PipelineWalk& reducing = pulls_ ? pull_.waits_at() : push_.waits_at();
   if (!reducing.is_done()) {
     if (reducing.step() == 0 && !run_.is_ready(reducing.segment()))
       return named(reducing.segment()) + " to become ready on this rank";
@@ -189,15 +204,16 @@ std::string Ring::State::waiting_for() const {
 // ---- the handle --------------------------------------------------------------------------------
 
 Outcome<std::unique_ptr<Ring>> Ring::over(transport::Domain& domain, RingPlace place,
-                                          RingLinks links, bool reads, ControlPlane* control) {
+                                          RingLinks links, RingFetch fetch, ControlPlane* control) {
   State::Memory memory;
-  const uint64_t inbox_bytes = reads ? RingPull::kInboxSlots * RingPull::kInboxSlotBytes
-                                     : RingPush::kInboxSlots * RingPush::kInboxSlotBytes;
+  const RingInbox::Shape inbox = inbox_shape(fetch);
   const std::pair<transport::Region*, uint64_t> needs[] = {
-      {&memory.inbox, inbox_bytes},
+      {&memory.inbox, inbox.slots * inbox.slot_bytes},
       {&memory.outbox, sizeof(RingHeader)},
       {&memory.barrier, sizeof(int64_t)},
-      {&memory.scratch, reads ? RingPull::kScratchBytes : 0}};
+      {&memory.staging, RingRun::kStagingBytes},
+      {&memory.scratch, fetch == RingFetch::message ? 0 : RingPull::kScratchBytes},
+      {&memory.slots, fetch == RingFetch::by_memory ? RingGather::kSlotBytes : 0}};
   for (const auto& [region, bytes] : needs) {
     if (bytes == 0) continue;
     auto allocated = domain.allocate(bytes);
@@ -209,7 +225,7 @@ Outcome<std::unique_ptr<Ring>> Ring::over(transport::Domain& domain, RingPlace p
     *region = std::move(allocated).value();
   }
   return std::unique_ptr<Ring>(new Ring(
-      std::make_unique<State>(domain, place, std::move(links), reads, std::move(memory), control)));
+      std::make_unique<State>(domain, place, std::move(links), fetch, std::move(memory), control)));
 }
 
 Ring::Ring(std::unique_ptr<State> state) : state_(std::move(state)) {}

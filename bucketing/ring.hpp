@@ -1,8 +1,8 @@
 // Ring: runs one Collective at a time over connections to the left and right neighbour.
 //
-// The reduce-scatter phase fetches the left neighbour's partial chunk (one-sided read into a
-// cache-hot block where reads are cheap, else a message into staging) and adds; the all-gather
-// phase sends each finished chunk straight into the neighbour's final buffer. Every rank walks the
+// The reduce phase fetches the left neighbour's partial chunk (one-sided read into a cache-hot
+// block, or a message into a slot: see RingFetch) and adds; the gather phase sends each finished
+// chunk into the neighbour's final buffer. Every rank walks the
 // segments in the same order, so messages match without tags, and each chunk is added in ring order
 // whatever the order of arrival: results are bitwise equal on all ranks.
 //
@@ -34,10 +34,10 @@ class Ring {
                                                 Nanoseconds deadline);
   ~Ring();
 
-  // The ring over connections that stand already; `reads` says how chunks are fetched. `control`
-  // serves exchange_parts() only.
+  // The ring over connections that stand already. `control` serves exchange_parts() only.
   static Outcome<std::unique_ptr<Ring>> over(transport::Domain& domain, RingPlace place,
-                                             RingLinks links, bool reads, ControlPlane* control);
+                                             RingLinks links, RingFetch fetch,
+                                             ControlPlane* control);
 
   // Exchanges RemoteParts for a collective that will run many times. Collective over `control`.
   Outcome<Ok> exchange_parts(Collective& collective, Nanoseconds deadline);

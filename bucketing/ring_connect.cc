@@ -14,35 +14,33 @@
 namespace noria::bucketing {
 namespace {
 
-enum class Fetch : uint8_t { any = 0, read = 1, message = 2 };
-
 // What each rank tells all others. Fixed width, trivially copyable.
 struct Offer {
-  Fetch fetch = Fetch::any;
+  RingFetch fetch = RingFetch::by_memory;  // what its user asks for; by_memory: nothing
   uint8_t reads_are_cheap = 0;
   uint8_t reserved[6] = {};
   transport::Handle reduce, gather;  // where the left neighbour connects to
 };
 static_assert(std::is_trivially_copyable_v<Offer> && sizeof(Offer) == 264);
 
-Fetch wanted_fetch(const Params& params) {
-  if (params.ring_fetch == "read") return Fetch::read;
-  return params.ring_fetch == "message" ? Fetch::message : Fetch::any;
+RingFetch wanted_fetch(const Params& params) {
+  if (params.ring_fetch == "read") return RingFetch::read;
+  return params.ring_fetch == "message" ? RingFetch::message : RingFetch::by_memory;
 }
 
 std::string rank_name(uint32_t rank) { return "rank " + std::to_string(rank); }
 
-// The same on all ranks: who asks for a way gets it, else reads if they are cheap everywhere.
-Outcome<bool> agree_on_reads(const std::vector<Offer>& offers) {
+// The same on all ranks: who asks for a way gets it, else what the devices are good at.
+Outcome<RingFetch> agree_on_fetch(const std::vector<Offer>& offers) {
   bool all_cheap = true;
-  Fetch agreed = Fetch::any;
+  RingFetch agreed = RingFetch::by_memory;
   size_t asked_by = 0;
   for (size_t rank = 0; rank < offers.size(); ++rank) {
     const Offer& offer = offers[rank];
     all_cheap &= offer.reads_are_cheap != 0;
-    if (offer.fetch == Fetch::any || offer.fetch == agreed) continue;
-    if (agreed != Fetch::any) {
-      const bool is_read = agreed == Fetch::read;
+    if (offer.fetch == RingFetch::by_memory || offer.fetch == agreed) continue;
+    if (agreed != RingFetch::by_memory) {
+      const bool is_read = agreed == RingFetch::read;
       return Failure{NORIA_E_MISMATCH, "NORIA_RING_FETCH is " +
                                            std::string(is_read ? "read" : "message") + " on rank " +
                                            std::to_string(asked_by) + " and " +
@@ -52,7 +50,7 @@ Outcome<bool> agree_on_reads(const std::vector<Offer>& offers) {
     agreed = offer.fetch;
     asked_by = rank;
   }
-  return agreed == Fetch::any ? all_cheap : agreed == Fetch::read;
+  return agreed == RingFetch::by_memory && !all_cheap ? RingFetch::message : agreed;
 }
 
 Failure transport_failure(const Status& status, const std::string& doing,
@@ -193,7 +191,7 @@ Outcome<std::unique_ptr<Ring>> Ring::connect(transport::Domain& domain, ControlP
                   .reduce = handshakes.reduce_handle(),
                   .gather = handshakes.gather_handle()};
   NORIA_TRY_ASSIGN(const std::vector<Offer> offers, exchange_offers(control, own, deadline));
-  NORIA_TRY_ASSIGN(const bool reads, agree_on_reads(offers));
+  NORIA_TRY_ASSIGN(const RingFetch fetch, agree_on_fetch(offers));
   NORIA_TRY(handshakes.call(offers[place.right()], to_right));
 
   for (;;) {
@@ -207,7 +205,7 @@ Outcome<std::unique_ptr<Ring>> Ring::connect(transport::Domain& domain, ControlP
     const timespec pause{.tv_sec = 0, .tv_nsec = 100'000};  // a handshake takes as long
     nanosleep(&pause, nullptr);
   }
-  return over(domain, place, handshakes.take_links(), reads, &control);
+  return over(domain, place, handshakes.take_links(), fetch, &control);
 }
 
 Outcome<Ok> Ring::exchange_parts(Collective& collective, Nanoseconds deadline) {

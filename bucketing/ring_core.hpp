@@ -16,6 +16,15 @@
 
 namespace noria::bucketing {
 
+// How the reduce phase gets the left neighbour's chunk; all ranks agree on it.
+enum class RingFetch : uint8_t {
+  // A device that moves bytes by the CPU: reads of memory that it allocated, which peers map, and
+  // messages through such memory where the caller's own memory would have to be attached to.
+  by_memory = 0,
+  read = 1,
+  message = 2,
+};
+
 // Two one-way connections to each neighbour, so that the order of messages on each is fixed. With
 // two ranks both neighbours are the same rank.
 struct RingLinks {

@@ -1,25 +1,17 @@
 #include "bucketing/ring_gather.hpp"
 
+#include <cstring>
+
 namespace noria::bucketing {
 
 void RingGather::begin(const RingCore& core, const RingRun& run) {
   receiving_ = received_ = sending_ = sent_ = PipelineWalk(run.segments(), core.steps());
+  uses_slots_ = slots_.is_valid() && run.has_registered_memory();
 }
 
 bool RingGather::advance(RingCore& core, RingRun& run) {
   bool moved = post_receives(core, run);
-  uint64_t bytes = 0;
-  while (core.take_done(receives_, *core.links.gather_in, &bytes)) {
-    const RingRun::Piece piece =
-        run.piece(received_.segment(), core.place().received_chunk(received_.step()));
-    if (bytes != piece.bytes) {
-      core.fail_out_of_step("the next finished chunk");
-      return false;
-    }
-    run.on_gathered(received_.segment());
-    received_.next();
-    moved = true;
-  }
+  moved |= take_received(core, run);
   moved |= post_sends(core, run);
   while (core.take_done(sends_, *core.links.gather_out)) {
     run.on_sent(sent_.segment());
@@ -37,15 +29,47 @@ bool RingGather::post_receives(RingCore& core, RingRun& run) {
         run.piece(receiving_.segment(), core.place().received_chunk(receiving_.step()));
     transport::Request* request = nullptr;
     if (piece.bytes != 0) {
-      const Place into = run.out(piece);
-      request = from.try_recv(*into.region, into.offset(), piece.bytes);
+      if (uses_slots_) {
+        if (slots_taken_ == kSlots) break;
+        request = from.try_recv(slots_, receive_slot_ * kChunkBytes, piece.bytes);
+      } else {
+        const Place into = run.out(piece);
+        request = from.try_recv(*into.region, into.offset(), piece.bytes);
+      }
       if (request == nullptr) {
         core.check(from);
         break;
       }
+      if (uses_slots_) {
+        ++slots_taken_;
+        if (++receive_slot_ == kSlots) receive_slot_ = 0;
+      }
     }
     receives_.push(request);
     receiving_.next();
+    moved = true;
+  }
+  return moved;
+}
+
+bool RingGather::take_received(RingCore& core, RingRun& run) {
+  bool moved = false, has_copied = false;
+  uint64_t bytes = 0;
+  while (!has_copied && core.take_done(receives_, *core.links.gather_in, &bytes)) {
+    const RingRun::Piece piece =
+        run.piece(received_.segment(), core.place().received_chunk(received_.step()));
+    if (bytes != piece.bytes) {
+      core.fail_out_of_step("the next finished chunk");
+      return false;
+    }
+    if (uses_slots_ && bytes != 0) {
+      std::memcpy(run.out(piece).data, slots_.base() + copy_slot_ * kChunkBytes, bytes);
+      has_copied = true;
+      --slots_taken_;
+      if (++copy_slot_ == kSlots) copy_slot_ = 0;
+    }
+    run.on_gathered(received_.segment());
+    received_.next();
     moved = true;
   }
   return moved;

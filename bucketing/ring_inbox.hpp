@@ -18,9 +18,13 @@ namespace noria::bucketing {
 
 class RingInbox {
  public:
-  // `memory` holds `slots` slots of `slot_bytes` each.
-  RingInbox(transport::Region memory, uint32_t slots, uint64_t slot_bytes)
-      : memory_(std::move(memory)), slots_(slots), slot_bytes_(slot_bytes) {}
+  struct Shape {
+    uint32_t slots;
+    uint64_t slot_bytes;
+  };
+  // `memory` holds all slots.
+  RingInbox(transport::Region memory, Shape shape)
+      : memory_(std::move(memory)), slots_(shape.slots), slot_bytes_(shape.slot_bytes) {}
 
   struct Message {
     const std::byte* data = nullptr;  // null: none yet

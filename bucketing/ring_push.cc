@@ -14,7 +14,7 @@ bool RingPush::advance(RingCore& core, RingRun& run, RingInbox& inbox, RingOutbo
 
 bool RingPush::send_chunks(RingCore& core, RingRun& run, RingOutbox& outbox) {
   bool moved = false;
-  while (!sent_.is_done()) {
+  while (!sent_.is_done() && sent_.index() < added_.index() + ahead_) {
     const uint32_t segment = sent_.segment(), step = sent_.step();
     // What is sent for a step is what the step before left.
     if (step == 0 ? !run.is_ready(segment) : run.reduced(segment) < step) break;

@@ -1,4 +1,4 @@
-// RingPush: the reduce phase by messages, for devices whose reads are dear.
+// RingPush: the reduce phase by messages, where reads are dear.
 //
 // Each partial chunk is sent into a staging slot of the right neighbour and added from there. The
 // slots are the inbox's, so that a slow neighbour takes as many chunks as it has slots and no more.
@@ -17,8 +17,12 @@ namespace noria::bucketing {
 
 class RingPush {
  public:
-  static constexpr uint32_t kInboxSlots = 8;
+  static constexpr uint32_t kInboxSlots = 4;
   static constexpr uint64_t kInboxSlotBytes = kChunkBytes;
+
+  // `stays_close`: where sending is a copy by this CPU, what is sent far ahead pushes what is to be
+  // added out of the cache. Elsewhere the neighbour's slots are the bound.
+  explicit RingPush(bool stays_close) : ahead_(stays_close ? 2 : kInboxSlots) {}
 
   void begin(const RingCore& core, const RingRun& run);
   // True when something moved. Adds at most one chunk.
@@ -31,6 +35,7 @@ class RingPush {
   NORIA_HOT bool send_chunks(RingCore& core, RingRun& run, RingOutbox& outbox);
   NORIA_HOT bool add_oldest(RingCore& core, RingRun& run, RingInbox& inbox);
 
+  const uint32_t ahead_;
   PipelineWalk sent_, added_;
 };
 

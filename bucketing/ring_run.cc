@@ -1,8 +1,20 @@
 #include "bucketing/ring_run.hpp"
 
+#include <cstring>
 #include <string>
 
 namespace noria::bucketing {
+namespace {
+
+bool should_stage(const Collective& collective) {
+  if (collective.parts.size() != 1 || collective.pending != nullptr || !collective.left.empty())
+    return false;
+  const Part& part = collective.parts.front();
+  return part.in_region == nullptr && part.out_region == nullptr &&
+         part.count <= RingRun::kStagedBytes / dtype_bytes(part.dtype);
+}
+
+}  // namespace
 
 bool RingRun::begin(RingCore& core, Collective& collective) {
   NORIA_CHECK(!is_active(), "a collective was started before the last one ended");
@@ -24,6 +36,7 @@ bool RingRun::begin(RingCore& core, Collective& collective) {
   const bool is_root = is_broadcast && static_cast<uint32_t>(collective.root) == place.rank;
   const bool is_last = is_broadcast && static_cast<uint32_t>(collective.root) == place.right();
 
+  is_staged_ = should_stage(collective);
   parts_.assign(collective.parts.size(), {});
   for (size_t i = 0; i < parts_.size(); ++i) {
     Part& part = collective.parts[i];
@@ -37,16 +50,42 @@ bool RingRun::begin(RingCore& core, Collective& collective) {
   segments_.assign(collective.segments.size(), {.steps_left = steps});
   for (const Segment& segment : collective.segments) ++parts_[segment.part].segments_left;
   collective_ = &collective;
+  if (is_staged_ && (!is_broadcast || is_root)) stage_input(place, is_broadcast);
   return true;
+}
+
+void RingRun::stage_input(const RingPlace& place, bool is_whole) {
+  const PartRun& part = parts_.front();
+  for (uint32_t k = 0; k < segments(); ++k)
+    for (uint32_t chunk = 0; chunk < place.size; ++chunk) {
+      // Of a reduction only one chunk leaves this rank as it is.
+      if (!is_whole && chunk != place.offered_chunk(0)) continue;
+      const Piece some = piece(k, chunk);
+      if (some.bytes != 0) std::memcpy(in(some).data, part.own + some.offset, some.bytes);
+    }
+}
+
+void RingRun::deliver() {
+  if (!is_staged_) return;
+  const PartRun& run = parts_.front();
+  const Part& part = *run.part;
+  const uint64_t bytes = part.count * run.element_bytes;
+  if (bytes != 0) std::memcpy(part.out, run.out.data, bytes);
 }
 
 bool RingRun::place_part(RingCore& core, Part& part, bool uses_in, bool uses_out, PartRun* run) {
   run->part = &part;
   run->element_bytes = dtype_bytes(part.dtype);
+  run->own = part.in;
   run->in = {part.in_region, const_cast<std::byte*>(part.in)};
   run->out = {part.out_region, part.out};
   const uint64_t bytes = part.count * run->element_bytes;
   if (bytes == 0) return true;
+  if (is_staged_) {
+    run->in = {&staging_, staging_.base()};
+    run->out = {&staging_, staging_.base() + kStagedBytes};
+    return true;
+  }
   if (uses_in && run->in.region == nullptr) {
     run->in.region = register_memory(core, run->in.data, bytes);
     if (run->in.region == nullptr) return false;
@@ -104,7 +143,7 @@ RingRun::Piece RingRun::piece(uint32_t segment, uint32_t chunk) const {
 void RingRun::add(const Piece& piece, const std::byte* fetched, bool is_last_step) {
   const PartRun& part = parts_[piece.part];
   std::byte* out = part.out.data + piece.offset;
-  const std::byte* own = part.in.data + piece.offset;
+  const std::byte* own = part.own + piece.offset;
   if (is_last_step && part.part->op == NORIA_AVG) {
     add_divide(part.part->dtype, out, fetched, own, piece.count, ranks_);
   } else {

@@ -33,11 +33,19 @@ struct Place {
 
 class RingRun {
  public:
+  // Up to this size the caller's bytes are copied through memory that is registered once and for
+  // all: cheaper than to register theirs.
+  static constexpr uint64_t kStagedBytes = 128_KiB;
+  static constexpr uint64_t kStagingBytes = 2 * kStagedBytes;  // input, result
+
   // `barrier_memory` holds one number: what a barrier reduces.
-  explicit RingRun(transport::Region barrier_memory) : barrier_memory_(std::move(barrier_memory)) {}
+  RingRun(transport::Region barrier_memory, transport::Region staging)
+      : barrier_memory_(std::move(barrier_memory)), staging_(std::move(staging)) {}
 
   // False after core.fail().
   bool begin(RingCore& core, Collective& collective);
+  // Hands over the result where that is not in place yet. Call it before end() on success.
+  void deliver();
   void end();
 
   bool is_active() const { return collective_ != nullptr; }
@@ -45,6 +53,9 @@ class RingRun {
   const Collective& collective() const { return *collective_; }
   uint32_t segments() const { return static_cast<uint32_t>(segments_.size()); }
   uint32_t segments_done() const { return segments_done_; }
+
+  // Some of the caller's memory was registered for this collective.
+  bool has_registered_memory() const { return !regions_.empty(); }
 
   // What this rank tells its right neighbour of the only part.
   RemotePart own_part() const;
@@ -89,7 +100,8 @@ class RingRun {
  private:
   struct PartRun {
     Part* part = nullptr;
-    Place in, out;
+    const std::byte* own = nullptr;  // this rank's addend
+    Place in, out;                   // what travels
     RemotePart left;
     uint32_t element_bytes = 4;
     uint32_t segments_left = 0;
@@ -103,6 +115,7 @@ class RingRun {
   };
 
   bool place_part(RingCore& core, Part& part, bool uses_in, bool uses_out, PartRun* run);
+  void stage_input(const RingPlace& place, bool is_whole);
   const transport::Region* register_memory(RingCore& core, std::byte* data, uint64_t bytes);
   NORIA_HOT void on_step(uint32_t segment) {
     if (--segments_[segment].steps_left == 0) on_done(segment);
@@ -110,6 +123,8 @@ class RingRun {
   NORIA_HOT void on_done(uint32_t segment);
 
   transport::Region barrier_memory_;
+  transport::Region staging_;
+  bool is_staged_ = false;
   Collective* collective_ = nullptr;
   const std::atomic<uint32_t>* pending_ = nullptr;
   uint32_t ranks_ = 1, steps_ = 0;

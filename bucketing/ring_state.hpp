@@ -24,9 +24,9 @@ class Ring::State {
  public:
   // Registered memory of the ring itself.
   struct Memory {
-    transport::Region inbox, outbox, scratch, barrier;
+    transport::Region inbox, outbox, scratch, slots, barrier, staging;
   };
-  State(transport::Domain& domain, RingPlace place, RingLinks links, bool reads, Memory memory,
+  State(transport::Domain& domain, RingPlace place, RingLinks links, RingFetch fetch, Memory memory,
         ControlPlane* control);
 
   void start(Collective& collective);
@@ -35,7 +35,7 @@ class Ring::State {
 
   const Failure& failure() const { return core_.failure(); }
   std::string waiting_for() const;
-  bool uses_reads() const { return reads_; }
+  bool uses_reads() const { return fetch_ != RingFetch::message; }
   const RingPlace& place() const { return core_.place(); }
   ControlPlane& control() { return *control_; }
 
@@ -43,10 +43,12 @@ class Ring::State {
   NORIA_HOT bool exchange_headers();
   NORIA_HOT bool work();
   bool is_complete() const;
+  bool should_pull(const Collective& collective) const;
   RingHeader make_header(const Collective& collective) const;
   bool is_header_right(const RingHeader& header);
 
-  const bool reads_;
+  const RingFetch fetch_;
+  bool pulls_ = false;  // the current collective
   // Memory and what uses it come before the connections, which must hang up first.
   RingInbox inbox_;
   RingOutbox outbox_;

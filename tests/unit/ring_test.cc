@@ -24,7 +24,7 @@ namespace {
 // n ranks, each with a domain and a ring.
 class Circle {
  public:
-  Circle(uint32_t ranks, bool reads, uint64_t seed) : random_(seed) {
+  Circle(uint32_t ranks, RingFetch fetch, uint64_t seed) : random_(seed) {
     test::seed_fake_transport(seed);
     test::set_fake_chances(50, 10);
     for (uint32_t rank = 0; rank < ranks; ++rank) domains_.push_back(test::make_fake_domain());
@@ -40,7 +40,7 @@ class Circle {
     }
     for (uint32_t rank = 0; rank < ranks; ++rank)
       rings_.push_back(
-          Ring::over(*domains_[rank], {rank, ranks}, std::move(links[rank]), reads, nullptr)
+          Ring::over(*domains_[rank], {rank, ranks}, std::move(links[rank]), fetch, nullptr)
               .value());
     progress_.assign(ranks, Ring::Progress::none);
     active_.assign(ranks, false);
@@ -130,13 +130,13 @@ int64_t sum_of(uint32_t ranks, uint64_t index) {
 
 struct Case {
   uint32_t ranks;
-  bool reads;
+  RingFetch fetch;
 };
 
 class RingTest : public testing::TestWithParam<Case> {
  protected:
   uint32_t ranks() const { return GetParam().ranks; }
-  bool reads() const { return GetParam().reads; }
+  RingFetch fetch() const { return GetParam().fetch; }
 
   std::vector<std::unique_ptr<Member>> members(uint64_t count, bool in_place) const {
     std::vector<std::unique_ptr<Member>> all;
@@ -152,12 +152,15 @@ class RingTest : public testing::TestWithParam<Case> {
 };
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
-  return std::to_string(info.param.ranks) + (info.param.reads ? "_reads" : "_messages");
+  constexpr const char* kNames[] = {"_by_memory", "_reads", "_messages"};
+  return std::to_string(info.param.ranks) + kNames[static_cast<int>(info.param.fetch)];
 }
+constexpr RingFetch kMemory = RingFetch::by_memory, kRead = RingFetch::read,
+                    kMessage = RingFetch::message;
 INSTANTIATE_TEST_SUITE_P(Ways, RingTest,
-                         testing::Values(Case{2, true}, Case{2, false}, Case{3, true},
-                                         Case{3, false}, Case{4, true}, Case{5, false},
-                                         Case{8, true}, Case{8, false}),
+                         testing::Values(Case{2, kMemory}, Case{2, kRead}, Case{2, kMessage},
+                                         Case{3, kMemory}, Case{3, kRead}, Case{4, kMessage},
+                                         Case{5, kMemory}, Case{8, kRead}, Case{8, kMemory}),
                          name_of);
 
 TEST_P(RingTest, Reduces_every_size_in_place_and_not) {
@@ -166,7 +169,7 @@ TEST_P(RingTest, Reduces_every_size_in_place_and_not) {
        {uint64_t{0}, uint64_t{1}, uint64_t{ranks() - 1}, uint64_t{ranks()}, uint64_t{ranks() + 1},
         uint64_t{16 * ranks() + 1}, full_segment() - 1, several_segments()})
     for (const bool in_place : {false, true}) {
-      Circle circle(ranks(), reads(), ++seed);
+      Circle circle(ranks(), fetch(), ++seed);
       auto all = members(count, in_place);
       for (uint32_t rank = 0; rank < ranks(); ++rank) circle.start(rank, all[rank]->collective);
       ASSERT_TRUE(circle.run()) << circle.waits();
@@ -183,7 +186,7 @@ TEST_P(RingTest, Reduces_every_size_in_place_and_not) {
 }
 
 TEST_P(RingTest, Collectives_follow_each_other_in_the_same_memory) {
-  Circle circle(ranks(), reads(), 3);
+  Circle circle(ranks(), fetch(), 3);
   auto all = members(full_segment() + 5, true);
   for (int round = 0; round < 4; ++round) {
     for (uint32_t rank = 0; rank < ranks(); ++rank) {
@@ -199,7 +202,7 @@ TEST_P(RingTest, Collectives_follow_each_other_in_the_same_memory) {
 }
 
 TEST_P(RingTest, A_rank_may_run_ahead_into_the_next_collective) {
-  Circle circle(ranks(), reads(), 4);
+  Circle circle(ranks(), fetch(), 4);
   constexpr int kRounds = 12;
   std::vector<std::vector<std::unique_ptr<Member>>> rounds;
   for (int round = 0; round < kRounds; ++round)
@@ -223,7 +226,7 @@ TEST_P(RingTest, A_rank_may_run_ahead_into_the_next_collective) {
 }
 
 TEST_P(RingTest, Segments_may_become_ready_in_any_order) {
-  Circle circle(ranks(), reads(), 5);
+  Circle circle(ranks(), fetch(), 5);
   auto all = members(several_segments(), false);
   const size_t segments = all[0]->collective.segments.size();
   std::vector<std::vector<std::atomic<uint32_t>>> pending;
@@ -251,7 +254,7 @@ TEST_P(RingTest, Segments_may_become_ready_in_any_order) {
 }
 
 TEST_P(RingTest, Parts_of_different_types_flow_as_one_stream_and_are_timed) {
-  Circle circle(ranks(), reads(), 6);
+  Circle circle(ranks(), fetch(), 6);
   struct Step {
     std::vector<float> gradients;
     std::vector<double> more;
@@ -318,7 +321,7 @@ TEST_P(RingTest, Parts_of_different_types_flow_as_one_stream_and_are_timed) {
 }
 
 TEST_P(RingTest, Floats_are_bitwise_equal_on_all_ranks) {
-  Circle circle(ranks(), reads(), 8);
+  Circle circle(ranks(), fetch(), 8);
   const uint64_t count = full_segment() / 3;
   std::vector<std::vector<float>> data(ranks(), std::vector<float>(count));
   std::vector<std::unique_ptr<Collective>> all;
@@ -347,7 +350,7 @@ TEST_P(RingTest, Floats_are_bitwise_equal_on_all_ranks) {
 TEST_P(RingTest, Broadcast_reaches_all_ranks_from_each_root) {
   for (const uint32_t root : std::set<uint32_t>{0, 1, ranks() / 2, ranks() - 1})
     for (const uint64_t count : {uint64_t{0}, uint64_t{1}, full_segment() + 1}) {
-      Circle circle(ranks(), reads(), 9 + root);
+      Circle circle(ranks(), fetch(), 9 + root);
       auto all = members(count, false);
       for (uint32_t rank = 0; rank < ranks(); ++rank) {
         Collective& collective = all[rank]->collective;
@@ -366,7 +369,7 @@ TEST_P(RingTest, Broadcast_reaches_all_ranks_from_each_root) {
 }
 
 TEST_P(RingTest, Nobody_leaves_a_barrier_before_the_last_has_come) {
-  Circle circle(ranks(), reads(), 10);
+  Circle circle(ranks(), fetch(), 10);
   std::vector<std::unique_ptr<Collective>> all;
   for (uint32_t rank = 0; rank < ranks(); ++rank) {
     all.push_back(std::make_unique<Collective>());
@@ -400,7 +403,7 @@ TEST_P(RingTest, Ranks_that_differ_are_told_apart_and_named) {
        {Wrong{Kind::all_reduce, 101, NORIA_E_MISMATCH, "of 101 int64, sum"},
         Wrong{Kind::broadcast, 100, NORIA_E_ORDER, "broadcast of 100 int64 from rank 0"},
         Wrong{Kind::barrier, 100, NORIA_E_ORDER, "called barrier"}}) {
-    Circle circle(ranks(), reads(), 11);
+    Circle circle(ranks(), fetch(), 11);
     auto all = members(100, true);
     all[1] = std::make_unique<Member>(1, ranks(), wrong.count, true);
     all[1]->collective.kind = wrong.kind;
@@ -423,7 +426,7 @@ TEST_P(RingTest, Ranks_that_differ_are_told_apart_and_named) {
 }
 
 TEST_P(RingTest, A_neighbour_that_hangs_up_fails_the_collective_on_its_neighbours) {
-  Circle circle(ranks(), reads(), 12);
+  Circle circle(ranks(), fetch(), 12);
   auto all = members(several_segments(), false);
   // The last segment never becomes ready on rank 0, so nobody gets through.
   std::vector<std::atomic<uint32_t>> pending(all[0]->collective.segments.size());
@@ -448,7 +451,7 @@ TEST_P(RingTest, A_neighbour_that_hangs_up_fails_the_collective_on_its_neighbour
 }
 
 TEST_P(RingTest, Says_what_it_waits_for) {
-  Circle circle(ranks(), reads(), 13);
+  Circle circle(ranks(), fetch(), 13);
   auto all = members(2 * full_segment(), false);
   std::vector<std::atomic<uint32_t>> pending(all[0]->collective.segments.size());
   for (auto& count : pending) count = 1;
