@@ -27,8 +27,8 @@ namespace noria::bucketing {
 
 // How long a rank waits for rank 0's word on what it announced, and on who is missing.
 inline constexpr Nanoseconds kVerdict = 1_s;
-// How long rank 0 waits for better news than a lost connection. A socket on the same host or rack is
-// read long before; a busy host may need this.
+// How long rank 0 waits for better news than a lost connection. A socket on the same host or rack
+// is read long before; a busy host may need this.
 inline constexpr Nanoseconds kHearsay = 250_ms;
 
 std::string seconds_text(Nanoseconds duration);             // "60 s", "1.5 s"
