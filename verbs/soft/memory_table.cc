@@ -28,7 +28,8 @@ std::optional<uint32_t> MemoryTable::add(const Request& request) {
   constexpr auto kRelaxed = std::memory_order_relaxed;  // published by `key`
   uint32_t allocation = 0;
   uint64_t offset = 0;
-  for (const Allocation& each : allocations_) {
+  for (size_t i = 0; i < allocations_high_; ++i) {
+    const Allocation& each = allocations_[i];
     const auto base = reinterpret_cast<uint64_t>(each.base.get());
     if (each.id == 0 || request.address < base || request.address - base > each.bytes ||
         request.length > each.bytes - (request.address - base))
@@ -71,6 +72,7 @@ const Allocation* MemoryTable::allocate(size_t bytes) {
   const auto index = static_cast<uint32_t>(free - allocations_.begin());
   free->id = next_serial_++ * kMaxAllocations + index;
   free->bytes = size;
+  allocations_high_ = std::max<size_t>(allocations_high_, index + 1);
   free->fd = std::move(fd);
   free->base = std::move(mapping);
   return &*free;

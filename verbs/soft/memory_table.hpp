@@ -57,6 +57,7 @@ class MemoryTable {
   std::deque<uint32_t> free_keys_ NORIA_GUARDED_BY(mutex_);  // the last key of each free index
   uint32_t next_serial_ NORIA_GUARDED_BY(mutex_) = 1;
   std::vector<Allocation> allocations_ NORIA_GUARDED_BY(mutex_);
+  size_t allocations_high_ NORIA_GUARDED_BY(mutex_) = 0;  // from here on none was ever made
 };
 
 // A range of memory, resolved from a key.
