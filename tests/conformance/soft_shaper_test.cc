@@ -80,16 +80,24 @@ TEST_P(SoftShaper, Memory_that_is_watched_changes_no_earlier_than_the_bytes_arri
     spec.memory = GetParam();
     Link link(p, spec);
     paint(link.buffer->data(), kBytes, 3);
-    uint64_t last = 0;
+    // Which end of a message lands last is the device's business, so both are watched.
+    uint64_t first = 0, last = 0;
+    std::memcpy(&first, link.buffer->data(), 8);
     std::memcpy(&last, link.buffer->data() + kBytes - 8, 8);
     link.wire.meet();
     Nanoseconds start = now_ns(), seen = 0;
     if (p.side == 0) {
       ASSERT_EQ(post(link.qp.get(), link.write(1, kBytes, link.at(4 << 20))), 0);
     } else {
-      std::atomic_ref<uint64_t> word(
-          *reinterpret_cast<uint64_t*>(link.buffer->data() + (4 << 20) + kBytes - 8));
-      wait_until([&] { return word.load(std::memory_order_acquire) == last; }, "the last word");
+      uint8_t* in = link.buffer->data() + (4 << 20);
+      std::atomic_ref<uint64_t> start_word(*reinterpret_cast<uint64_t*>(in));
+      std::atomic_ref<uint64_t> end_word(*reinterpret_cast<uint64_t*>(in + kBytes - 8));
+      wait_until(
+          [&] {
+            return start_word.load(std::memory_order_acquire) == first &&
+                   end_word.load(std::memory_order_acquire) == last;
+          },
+          "both ends of the message");
       seen = now_ns();
     }
     start = link.wire.exchange(start);

@@ -1,7 +1,7 @@
 # noria_soft_test(NAME name SOURCES ... [TIMEOUT s] LABELS conformance|fault [ENVIRONMENT "A=1" ...])
 # One executable over the software HCA, and one ctest entry for each way in which it can move and
 # place bytes. The library is loaded by path, so that nothing here links to it.
-set(NORIA_SOFT_WAYS cma:early)
+set(NORIA_SOFT_WAYS cma:early cma:late shm:early shm:late)
 
 add_library(noria_soft_fixture STATIC support/crew.cc support/soft_fixture.cc support/soft_link.cc)
 target_link_libraries(noria_soft_fixture PUBLIC noria_flags GTest::gtest)

@@ -18,6 +18,7 @@ Cq::Cq(Engine& engine_in, SharedCq& shared_in, uint32_t index_in, uint32_t depth
       engine(engine_in),
       shared(shared_in),
       index(index_in),
+      coin(index_in + 1),
       done(std::make_unique_for_overwrite<Done[]>(depth)) {
   cqe = static_cast<int>(depth);
   handle = index;
@@ -59,8 +60,9 @@ NORIA_COLD void on_overrun(Cq& cq) {
 
 NORIA_HOT int poll_cq(Cq& cq, int room, ibv_wc* out) {
   SpinGuard guard(cq.list);
+  const bool is_late = cq.engine.places_late();
   for (Qp* qp : cq.senders)
-    if (qp->has_work()) advance(*qp, kExecuteBudget);
+    if (qp->has_work() && (!is_late || cq.coin.flip())) advance(*qp, is_late ? 0 : kExecuteBudget);
   if (cq.is_overrun.load(std::memory_order_acquire)) return -1;  // with on_overrun()
   int count = drain(cq, room, out);
   const size_t receivers = cq.receivers.size();
@@ -181,7 +183,8 @@ int get_cq_event(Channel& channel, ibv_cq** cq, void** context) {
       else
         has_more = has_more || has_event(each);
     });
-    if (has_more) signal_event(channel.fd);  // the next call finds the other one
+    // The next call finds the other one, which may be of the same queue.
+    if (has_more || (found != nullptr && has_event(*found))) signal_event(channel.fd);
     if (found == nullptr) continue;          // two had answered the same arming
     {
       MutexLock lock(found->events);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "verbs/soft/placement.hpp"
 #include "verbs/soft/shared_layout.hpp"
 #include "verbs/soft/spin_lock.hpp"
 
@@ -50,6 +51,7 @@ struct Cq : ibv_cq {
   std::vector<Qp*> senders NORIA_GUARDED_BY(list);
   std::vector<Qp*> receivers NORIA_GUARDED_BY(list);
   size_t next_receiver NORIA_GUARDED_BY(list) = 0;
+  Coin coin NORIA_GUARDED_BY(list);  // late placement: which queues are served in this poll
 
   SpinLock push;
   std::unique_ptr<Done[]> done NORIA_GUARDED_BY(push);

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,6 +80,7 @@ bool Engine::set_up() {
   self.segment = segment_->fd();
   self.doorbell = doorbell_.get();
   self.port = port_fd_.get();
+  self.may_attach = params_.soft_copy != "shm";
   self.pidfd = pidfd_.get();
   self.epoll = epoll_.get();
   neighbours_ = std::make_unique<Neighbours>(self, **segment_, *port_, *memory_);
@@ -100,6 +102,16 @@ Engine::~Engine() {
   is_stopping_.store(true, std::memory_order_release);  // pairs with run()
   signal_event(doorbell_.get());
   pthread_join(thread_, nullptr);
+}
+
+const char* Engine::copy_path() const {
+  if (params_.soft_copy == "shm") return "through shared memory";
+  // Ourselves we may always touch, unless the system call as such is forbidden.
+  uint64_t word = 0, copied = 0;
+  const iovec from{&word, sizeof word}, to{&copied, sizeof copied};
+  if (::process_vm_readv(::getpid(), &to, 1, &from, 1, 0) == sizeof word || !may_ask_)
+    return "cross-memory attach";
+  return "through shared memory (cross-memory attach is forbidden)";
 }
 
 // ---- registries ---------------------------------------------------------------------------------
@@ -291,15 +303,16 @@ Nanoseconds Engine::tend_queues() {
         next = std::min(next, now_ns() + kTick);
     }
     if (!qp.has_work()) return;
-    const Progress progress = try_execute(qp, kExecuteBudget);
+    const Progress progress = try_execute(qp, qp.engine.places_late() ? 0 : kExecuteBudget);
     if (!qp.has_work()) return;
-    next = std::min(next, progress == Progress::wants_more ? kAtOnce : next_look(qp, progress));
+    const bool is_urgent = progress == Progress::wants_more && !qp.engine.places_late();
+    next = std::min(next, is_urgent ? kAtOnce : next_look(qp, progress));
   });
   return next;
 }
 
 // Peers that do not know a channel's descriptor yet ring the doorbell instead; so do peers that
-// found us at fault.
+// found us at fault, or that ask for our hand.
 void Engine::relay_events() {
   for_each_cq([](Cq& cq) {
     if (cq.channel == nullptr || !has_event(cq)) return;
@@ -308,11 +321,13 @@ void Engine::relay_events() {
   });
   for_each_qp([](Qp& qp) {
     SpinGuard guard(qp.receives_to().list);
+    answer_questions(qp);
     take_fault(qp);
   });
 }
 
 void Engine::set_timer(Nanoseconds at) {
+  at = std::max(at, kAtOnce);  // 0 would disarm it
   next_look_.store(at, std::memory_order_relaxed);
   itimerspec spec{};
   spec.it_value = {at / 1'000'000'000, at % 1'000'000'000};

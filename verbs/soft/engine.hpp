@@ -34,6 +34,11 @@ class Engine {
   uint32_t slot() const { return slot_; }
   const Shaper& shaper() const { return shaper_; }
   PortSchedule& port() const { return *port_; }
+  bool places_late() const { return places_late_; }
+  // Whether a peer that may not be touched is asked to move the bytes itself.
+  bool may_ask() const { return may_ask_; }
+  // How bytes move to peers, for people.
+  const char* copy_path() const;
   MemoryTable& memory() { return *memory_; }
   Neighbours& neighbours() { return *neighbours_; }
 
@@ -81,7 +86,10 @@ class Engine {
 
  private:
   explicit Engine(const Params& params)
-      : params_(params), shaper_(params.soft_rate_gbit, params.soft_latency_us) {}
+      : params_(params),
+        shaper_(params.soft_rate_gbit, params.soft_latency_us),
+        places_late_(params.soft_place == "late"),
+        may_ask_(params.soft_copy != "cma") {}
   bool set_up();
   static void* serve(void* self);
   void run();
@@ -94,6 +102,7 @@ class Engine {
 
   const Params params_;
   const Shaper shaper_;
+  const bool places_late_, may_ask_;
   std::unique_ptr<Segment> segment_;  // guarded by carve_ where rings are carved
   uint32_t slot_ = 0;
   Fd listener_, doorbell_, port_fd_, pidfd_, epoll_, timer_;

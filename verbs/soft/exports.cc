@@ -348,7 +348,8 @@ NORIA_EXPORT int ibv_noria_stats(ibv_context* context, VerbsStats* out) {
 }
 
 NORIA_EXPORT int ibv_noria_describe(ibv_context* context, char* text, size_t capacity) {
-  if (soft::engine_of(context) == nullptr) return ENODEV;
-  std::snprintf(text, capacity, "software HCA, cross-memory attach");
+  const soft::Engine* engine = soft::engine_of(context);
+  if (engine == nullptr) return ENODEV;
+  std::snprintf(text, capacity, "software HCA, %s", engine->copy_path());
   return 0;
 }

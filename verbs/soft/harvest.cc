@@ -132,6 +132,8 @@ NORIA_HOT int harvest(Qp& qp, ibv_wc* out, int room) {
   uint64_t head = qp.receive_head.load(kRelaxed);  // ours alone under the list lock
   int count = 0;
   if (has_source) {
+    // relaxed: a hint. They are asked where the kernel forbids attach.
+    if (qp.source->hand_asked.load(kRelaxed) != qp.answerer.seen) answer_questions(qp);
     const uint64_t word = qp.source->tail.load(std::memory_order_acquire);  // with announce()
     if (word != head && qp.source->ring_to.load(kRelaxed) == qp.ring_name()) {
       count = collect(qp, head, word & ~kFaultBit, out, room);

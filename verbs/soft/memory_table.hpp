@@ -65,6 +65,10 @@ struct Range {
   uint64_t address = 0;            // in its owner's address space
   uint64_t allocation_offset = 0;  // within `allocation`
   uint32_t allocation = 0;         // 0: in none
+  // How its owner finds it again.
+  uint32_t key = 0;
+  uint32_t access = 0;
+  uint64_t iova = 0;
 };
 
 // Looks `bytes` at `iova` up in the owner's table; nothing if the key is stale, of another
@@ -79,8 +83,12 @@ inline std::optional<Range> find_range(const SharedSegment& owner, uint32_t key,
   if (mr.pd.load(kRelaxed) != pd || (mr.access.load(kRelaxed) & access) != access ||
       offset > length || bytes > length - offset)
     return std::nullopt;
-  return Range{mr.address.load(kRelaxed) + offset, mr.allocation_offset.load(kRelaxed) + offset,
-               mr.allocation.load(kRelaxed)};
+  return Range{mr.address.load(kRelaxed) + offset,
+               mr.allocation_offset.load(kRelaxed) + offset,
+               mr.allocation.load(kRelaxed),
+               key,
+               access,
+               iova};
 }
 
 }  // namespace noria::soft

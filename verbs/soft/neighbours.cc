@@ -195,7 +195,7 @@ bool Neighbours::admit(Contact& contact, Received& received) {
   const bool is_known = known != nullptr;
   if (!is_known) {
     Peer::Identity identity{hello.id, contact.link.pid(), {hello.cookie[0], hello.cookie[1]}};
-    auto peer = Peer::map(identity, self_.identity.slot,
+    auto peer = Peer::map(identity, self_.identity.slot, self_.may_attach,
                           {std::move(received.fds[0]), std::move(received.fds[1]),
                            std::move(received.fds[2]), std::move(received.fds[3])});
     if (peer == nullptr) {

@@ -25,6 +25,7 @@ class Neighbours {
   struct Self {
     Peer::Identity identity;
     int listener = -1, segment = -1, doorbell = -1, port = -1, pidfd = -1, epoll = -1;
+    bool may_attach = true;  // cross-memory attach is tried
   };
   Neighbours(const Self& self, const SharedSegment& own, PortSchedule& own_port,
              MemoryTable& memory);

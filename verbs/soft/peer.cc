@@ -22,7 +22,7 @@ uint64_t take_events(int fd) {
   return ::read(fd, &count, sizeof count) == sizeof count ? count : 0;
 }
 
-std::unique_ptr<Peer> Peer::map(const Identity& identity, uint32_t own_slot,
+std::unique_ptr<Peer> Peer::map(const Identity& identity, uint32_t own_slot, bool may_attach,
                                 Descriptors descriptors) {
   void* memory = map_shared(descriptors.segment.get(), sizeof(SharedSegment), false);
   if (memory == nullptr) return nullptr;
@@ -46,7 +46,7 @@ std::unique_ptr<Peer> Peer::map(const Identity& identity, uint32_t own_slot,
   peer->doorbell_ = std::move(descriptors.doorbell);
   peer->doorbell_fd_ = peer->doorbell_.get();
   peer->pidfd_ = std::move(descriptors.pidfd);
-  peer->can_attach_ = peer->prove_attach();
+  peer->can_attach_ = may_attach && peer->prove_attach();
   return peer;
 }
 

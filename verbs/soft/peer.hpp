@@ -32,7 +32,7 @@ class Peer {
   struct Descriptors {
     Fd segment, doorbell, port, pidfd;
   };
-  static std::unique_ptr<Peer> map(const Identity& identity, uint32_t own_slot,
+  static std::unique_ptr<Peer> map(const Identity& identity, uint32_t own_slot, bool may_attach,
                                    Descriptors descriptors);
   // Of this process. `own`, `port` and `doorbell` outlive the peer.
   static std::unique_ptr<Peer> loopback(const Identity& identity, const SharedSegment& own,
@@ -44,7 +44,9 @@ class Peer {
   PortSchedule& port() const { return *port_; }
   bool is_self() const { return is_self_; }
   // Whether cross-memory attach reaches this process (cookie read back through it).
-  bool can_attach() const { return can_attach_; }
+  bool can_attach() const { return can_attach_.load(std::memory_order_relaxed); }  // a hint
+  // The kernel refused what it allowed before.
+  void lose_attach() { can_attach_.store(false, std::memory_order_relaxed); }
 
   bool is_alive() const { return alive_.load(std::memory_order_acquire); }    // with mark_dead()
   void mark_dead() const { alive_.store(false, std::memory_order_release); }  // with is_alive()
@@ -107,7 +109,8 @@ class Peer {
   PortSchedule* port_ = nullptr;
   Fd doorbell_, pidfd_;
   int doorbell_fd_ = -1;
-  bool is_self_ = false, can_attach_ = false;
+  bool is_self_ = false;
+  std::atomic<bool> can_attach_{false};
   mutable std::atomic<bool> alive_{true};
   mutable std::atomic<Nanoseconds> confirmed_ns_{0};
   // Entries are replaced by the service thread only. Readers hold no lock, so replaced entries stay

@@ -113,8 +113,11 @@ NORIA_HOT int post_send(Qp& qp, ibv_send_wr* first, ibv_send_wr** bad) {
     }
     qp.send_tail.store(tail, std::memory_order_release);  // publishes the WQEs to execute()
   }
-  // What its owner will not poll for, because it sleeps, is done by the service thread at once.
-  advance(qp, kExecuteBudget);
+  // Late placement moves nothing inside the post, but somebody must look if its owner does not.
+  if (qp.engine.places_late())
+    qp.engine.request_service(next_look(qp, Progress::waits));
+  else
+    advance(qp, kExecuteBudget);
   return refused;
 }
 

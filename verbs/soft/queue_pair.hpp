@@ -19,6 +19,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "verbs/soft/copy_path.hpp"
+#include "verbs/soft/hands.hpp"
 #include "verbs/soft/pace.hpp"
 #include "verbs/soft/peer.hpp"
 #include "verbs/soft/shared_layout.hpp"
@@ -84,6 +85,7 @@ struct Qp : ibv_qp {
   std::atomic<uint64_t> send_head{0};  // completed; written under exec, read by has_work()
   uint64_t executed = 0;  // took effect; up to here from send_head, the poster may not know yet
   uint64_t moved = 0;     // bytes of the next request that are through
+  uint64_t asked = 0;     // and that the target's hand was asked to move, moved or not
   Wait wait = Wait::none;
   Nanoseconds wait_since = 0;
   Nanoseconds asked_at = 0;     // for a link to the target's process
@@ -97,6 +99,7 @@ struct Qp : ibv_qp {
   uint8_t* in_place = nullptr;
   uint32_t ring_mask = 0;
   Pace pace;
+  Asker asker;
 
   // ---- receive queue -------------------------------------------------------------------------
   SpinLock receive;
@@ -108,6 +111,7 @@ struct Qp : ibv_qp {
   Peer* source_peer = nullptr;            // whose notices we read; under the same lock
   const SharedQp* source = nullptr;
   std::atomic<bool> flush_waits{false};  // receives are to be flushed when the peer lets go of us
+  Answerer answerer;
 
   Wqe& wqe(uint64_t number) {
     return *reinterpret_cast<Wqe*>(send_memory.get() + (number & send_mask) * send_stride);

@@ -118,6 +118,7 @@ int reset(Qp& qp) {
     qp.moved = 0;
     qp.wait = Wait::none;
     qp.pace.next_request();
+    forget_questions(qp);
     unbind_target(qp);
   }
   purge(qp.sends_to(), qp);
@@ -239,6 +240,7 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid)
     advance(qp, kExecuteBudget);
     { SpinGuard under_way(qp.exec); }  // what we read from the peer lands no more either
     failure = fence_qp(qp.engine, qp.qp_num) ? 0 : EBUSY;
+    SpinGuard list(qp.receives_to().list);  // what we place ourselves has ended
   } else {
     if (!go_live(qp, attr, mask, from, to)) return EINVAL;
     // The link takes a moment: begin now. An absent peer is no error before the first request.

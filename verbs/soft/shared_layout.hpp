@@ -101,6 +101,8 @@ struct alignas(64) SharedQp {
   // As receiver.
   alignas(64) Word64 rq_tail;  // receives posted; publishes their WQEs
   Word64 rq_head;              // receives that turned into completions
+  Word64 hand_done;            // questions answered (make_answered()); publishes the answers
+  Word64 hand_replies;         // offset of the slots with the bytes of reads
 
   // As initiator, read by every poll of the target.
   alignas(64) Word64 tail;  // notices written; publishes them. Top bit: kFaultBit
@@ -108,7 +110,9 @@ struct alignas(64) SharedQp {
   Word64 ring_offset;
   Word64 inplace_offset;
   Word32 ring_depth;
-  Word32 fired;  // the `armed` value of the target's CQ that was answered with an event
+  Word32 fired;           // the `armed` value of the target's CQ that was answered with an event
+  Word64 hand_asked;      // questions asked (make_asked()); publishes them
+  Word64 hand_questions;  // offset of their slots
 
   // As initiator, read by whoever revokes something.
   alignas(64) Word64 mark;
@@ -134,6 +138,33 @@ struct alignas(64) Notice {
   uint32_t flags;
 };
 enum NoticeFlag : uint32_t { kHasImm = 1, kIsWrite = 2, kIsInPlace = 4, kSolicited = 8 };
+
+// ---- hands: what the target is asked to move itself (hands.hpp) ------------------------------------
+constexpr uint32_t kHandSlots = 4;
+constexpr uint64_t kHandBytes = 128 << 10;
+
+struct alignas(64) HandSlot {
+  Word64 iova;
+  Word32 key;
+  Word32 access;
+  Word32 bytes;
+  Word32 is_read;
+  Word32 target_generation;
+  alignas(64) uint8_t data[kHandBytes];
+};
+
+// generation of the initiator << 40 | ibv_wc_status of the last answer << 32 | count
+constexpr uint32_t kHandGenerationMask = 0xffffff;
+constexpr uint64_t make_answered(uint32_t generation, uint32_t count, uint32_t status) {
+  return static_cast<uint64_t>(generation & kHandGenerationMask) << 40 |
+         static_cast<uint64_t>(status & 0xff) << 32 | count;
+}
+constexpr uint64_t make_asked(uint32_t generation, uint32_t count) {
+  return make_answered(generation, count, 0);
+}
+constexpr uint32_t hand_generation(uint64_t word) { return static_cast<uint32_t>(word >> 40); }
+constexpr uint32_t hand_status(uint64_t word) { return word >> 32 & 0xff; }
+constexpr uint32_t hand_count(uint64_t word) { return static_cast<uint32_t>(word); }
 
 // ---- memory region ------------------------------------------------------------------------------
 struct alignas(64) SharedMr {

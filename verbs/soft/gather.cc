@@ -1,0 +1,55 @@
+#include "verbs/soft/gather.hpp"
+
+#include <algorithm>
+
+#include "verbs/soft/engine.hpp"
+
+namespace noria::soft {
+namespace {
+
+bool add_piece(const Qp& qp, const ibv_sge& sge, uint32_t access, const Cut& part, Pieces* out) {
+  const auto range =
+      find_range(qp.engine.shared(), sge.lkey, qp.pd_number, access, sge.addr, sge.length);
+  if (!range) return false;
+  if (part.bytes > 0)
+    out->at[out->count++] = {reinterpret_cast<void*>(range->address + part.offset), part.bytes};
+  return true;
+}
+
+}  // namespace
+
+NORIA_HOT bool gather(const Qp& qp, Wqe& wqe, const Cut& cut, Pieces* out) {
+  if ((wqe.flags & IBV_SEND_INLINE) != 0) {
+    if (cut.bytes > 0) out->at[out->count++] = {wqe.inline_data() + cut.offset, cut.bytes};
+    return true;
+  }
+  const uint32_t access = wqe.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;
+  uint64_t skip = cut.offset, bytes = cut.bytes;
+  for (uint32_t i = 0; i < wqe.sge_count; ++i) {
+    const ibv_sge& sge = wqe.sges()[i];
+    const uint64_t skipped = std::min<uint64_t>(skip, sge.length);
+    const uint64_t take = std::min<uint64_t>(bytes, sge.length - skipped);
+    if (sge.length > 0 && !add_piece(qp, sge, access, {skipped, take}, out)) return false;
+    skip -= skipped;
+    bytes -= take;
+  }
+  return true;
+}
+
+Pieces take_front(Pieces* from, uint64_t bytes) {
+  Pieces taken;
+  size_t i = 0;
+  for (; i < from->count && bytes > 0; ++i) {
+    iovec& piece = from->at[i];
+    const uint64_t part = std::min<uint64_t>(bytes, piece.iov_len);
+    taken.at[taken.count++] = {piece.iov_base, part};
+    bytes -= part;
+    piece = {static_cast<uint8_t*>(piece.iov_base) + part, piece.iov_len - part};
+    if (piece.iov_len > 0) break;
+  }
+  std::copy(from->at + i, from->at + from->count, from->at);
+  from->count -= i;
+  return taken;
+}
+
+}  // namespace noria::soft

@@ -1,0 +1,29 @@
+// The local side of a request: the pieces of our memory that hold a part of it.
+//
+// Threads: under Qp::exec.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <span>
+
+#include "verbs/soft/placement.hpp"
+#include "verbs/soft/queue_pair.hpp"
+
+namespace noria::soft {
+
+struct Pieces {
+  iovec at[kMaxSge];
+  size_t count = 0;
+  std::span<const iovec> all() const { return {at, count}; }
+};
+
+// Collects a part of the request. Every step looks the keys up anew, so that a region that was
+// deregistered meanwhile is not touched. False if a key is stale or does not cover its range.
+bool gather(const Qp& qp, Wqe& wqe, const Cut& cut, Pieces* out);
+
+// Takes `bytes` off the front of `from`.
+Pieces take_front(Pieces* from, uint64_t bytes);
+
+}  // namespace noria::soft

@@ -1,0 +1,157 @@
+#include "verbs/soft/hands.hpp"
+
+#include <cstring>
+
+#include "base/log.hpp"
+#include "verbs/soft/engine.hpp"
+#include "verbs/soft/queue_pair.hpp"
+
+namespace noria::soft {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr uint64_t kSlotsBytes = kHandSlots * sizeof(HandSlot);
+
+// Where a peer's word says that its slots are, or null if they cannot be there.
+const HandSlot* slots_of(const Peer& peer, uint64_t offset) {
+  if (offset > kRingArenaBytes - kSlotsBytes || offset % alignof(HandSlot) != 0) return nullptr;
+  return reinterpret_cast<const HandSlot*>(peer.shared().rings + offset);
+}
+
+// Our own slots. They belong to the index of the queue pair, not to the object: a peer may still
+// read what was asked by one that was destroyed. `where` says where they are, plus one.
+HandSlot* own_slots(Engine& engine, Word64& where) {
+  uint64_t offset = where.load(kRelaxed);
+  if (offset == 0) {
+    const uint64_t carved = engine.carve(kSlotsBytes);
+    if (carved == Segment::kNoRoom) {
+      log(LogLevel::error, "software HCA: no room left to copy through; close queue pairs");
+      return nullptr;
+    }
+    offset = carved + 1;
+    where.store(offset, kRelaxed);  // ordered by the word that counts
+  }
+  return reinterpret_cast<HandSlot*>(engine.shared().rings + offset - 1);
+}
+
+// The target's side of one question.
+ibv_wc_status answer(Qp& qp, const HandSlot& question, uint8_t* reply) {
+  const uint64_t bytes = question.bytes.load(kRelaxed);
+  const bool is_read = question.is_read.load(kRelaxed) != 0;
+  if (bytes > kHandBytes) return IBV_WC_REM_INV_REQ_ERR;
+  // Looked up here, under the lock, so that what was revoked before is not touched.
+  const auto range =
+      find_range(qp.engine.shared(), question.key.load(kRelaxed), qp.pd_number,
+                 question.access.load(kRelaxed), question.iova.load(kRelaxed), bytes);
+  if (!range) return IBV_WC_REM_ACCESS_ERR;
+  auto* memory = reinterpret_cast<uint8_t*>(range->address);
+  if (is_read)
+    std::memcpy(reply, memory, bytes);
+  else
+    std::memcpy(memory, question.data, bytes);
+  return IBV_WC_SUCCESS;
+}
+
+// Answers up to question number `asked`. Returns how many it answered.
+uint32_t answer_up_to(Qp& qp, uint32_t asked, const HandSlot* questions) {
+  Answerer& a = qp.answerer;
+  const uint32_t before = a.answered;
+  while (a.answered != asked && !a.has_refused) {
+    const uint32_t slot = a.answered % kHandSlots;
+    const HandSlot& question = questions[slot];
+    // Asked of an earlier life of this queue pair: nobody waits for the answer.
+    if (question.target_generation.load(kRelaxed) != qp.generation) break;
+    const bool is_read = question.is_read.load(kRelaxed) != 0;
+    if (is_read && a.replies == nullptr) a.replies = own_slots(qp.engine, qp.shared.hand_replies);
+    const ibv_wc_status status =
+        is_read && a.replies == nullptr
+            ? IBV_WC_REM_OP_ERR
+            : answer(qp, question, is_read ? a.replies[slot].data : nullptr);
+    a.has_refused = status != IBV_WC_SUCCESS;
+    ++a.answered;
+    // release: our copy comes before; pairs with next_answer().
+    qp.shared.hand_done.store(make_answered(a.generation, a.answered, status),
+                              std::memory_order_release);
+  }
+  return a.answered - before;
+}
+
+}  // namespace
+
+bool can_ask(const Qp& qp) { return qp.asker.asked - qp.asker.answered < kHandSlots; }
+
+bool ask(Qp& qp, const Cut& cut, const Range& range, bool is_read, std::span<const iovec> local) {
+  Asker& asker = qp.asker;
+  if (asker.slots == nullptr) asker.slots = own_slots(qp.engine, qp.shared.hand_questions);
+  if (asker.slots == nullptr) return false;
+  const uint32_t number = asker.asked % kHandSlots;
+  HandSlot& slot = asker.slots[number];
+  slot.iova.store(range.iova, kRelaxed);
+  slot.key.store(range.key, kRelaxed);
+  slot.access.store(range.access, kRelaxed);
+  slot.bytes.store(static_cast<uint32_t>(cut.bytes), kRelaxed);
+  slot.is_read.store(is_read ? 1 : 0, kRelaxed);
+  slot.target_generation.store(generation_of(qp.target_state), kRelaxed);
+  uint8_t* to = slot.data;
+  for (const iovec& piece : local) {
+    std::memcpy(to, piece.iov_base, piece.iov_len);
+    to += piece.iov_len;
+  }
+  asker.questions[number] = {cut, is_read};
+  ++asker.asked;
+  // release: publishes the slot; pairs with answer_questions().
+  qp.shared.hand_asked.store(make_asked(qp.generation, asker.asked), std::memory_order_release);
+  qp.target_peer->wake();
+  return true;
+}
+
+std::optional<Answer> next_answer(Qp& qp) {
+  Asker& asker = qp.asker;
+  if (asker.answered == asker.asked) return std::nullopt;
+  // acquire: pairs with answer_up_to().
+  const uint64_t word = qp.target->hand_done.load(std::memory_order_acquire);
+  if (hand_generation(word) != (qp.generation & kHandGenerationMask)) return std::nullopt;
+  // Counts are near each other: their difference is right also where they wrap.
+  const auto ready = static_cast<int32_t>(hand_count(word) - asker.answered);
+  if (ready <= 0) return std::nullopt;
+  const uint32_t number = asker.answered++ % kHandSlots;
+  const Asker::Question& question = asker.questions[number];
+  // A refusal is about the last question that was answered, and nothing is answered after it.
+  Answer answer{question.cut, IBV_WC_SUCCESS, nullptr};
+  if (ready == 1) answer.status = static_cast<ibv_wc_status>(hand_status(word));
+  if (!question.is_read || answer.status != IBV_WC_SUCCESS) return answer;
+  const uint64_t where = qp.target->hand_replies.load(kRelaxed);
+  const HandSlot* replies = where != 0 ? slots_of(*qp.target_peer, where - 1) : nullptr;
+  if (replies == nullptr)
+    answer.status = IBV_WC_REM_OP_ERR;
+  else
+    answer.data = replies[number].data;
+  return answer;
+}
+
+void forget_questions(Qp& qp) {
+  qp.asked = 0;
+  qp.asker.asked = qp.asker.answered = 0;  // the words carry the generation, so old ones differ
+}
+
+void answer_questions(Qp& qp) {
+  Answerer& a = qp.answerer;
+  // acquire: pairs with modify_qp(). Whoever leaves these states takes our lock afterwards.
+  const uint32_t state = qp.current.load(std::memory_order_acquire);
+  if ((state != IBV_QPS_RTR && state != IBV_QPS_RTS) || !is_source_bound(qp)) return;
+  const SharedQp& initiator = *qp.source;
+  const uint64_t word = initiator.hand_asked.load(std::memory_order_acquire);  // with ask()
+  if (word == a.seen) return;
+  if (a.generation != hand_generation(word)) {
+    a.generation = hand_generation(word);
+    a.answered = 0;
+    a.has_refused = false;
+  }
+  const uint64_t where = initiator.hand_questions.load(kRelaxed);
+  const HandSlot* questions = where != 0 ? slots_of(*qp.source_peer, where - 1) : nullptr;
+  if (questions == nullptr) return;
+  a.seen = word;
+  if (answer_up_to(qp, hand_count(word), questions) > 0) qp.source_peer->wake();
+}
+
+}  // namespace noria::soft

@@ -1,0 +1,249 @@
+#include "verbs/soft/step.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "verbs/soft/bind_target.hpp"
+#include "verbs/soft/engine.hpp"
+#include "verbs/soft/landing.hpp"
+
+namespace noria::soft {
+namespace {
+
+// Names what we are about to touch, for as long as it lives. Whoever revokes it afterwards waits;
+// whoever revoked it before is seen by the checks that follow.
+class Mark {
+ public:
+  Mark(Qp& qp, uint32_t key) : word_(qp.shared.mark) {
+    // seq_cst: the mark is visible before anything of the target is read; pairs with the fence
+    // between revoking and reading marks.
+    word_.exchange(make_mark(qp.attr.dest_qp_num, key), std::memory_order_seq_cst);
+  }
+  ~Mark() { word_.store(0, std::memory_order_release); }  // our copies come before
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+
+ private:
+  Word64& word_;
+};
+
+// Tells a sleeper of the target's receive CQ, if it is armed for this. After `tail` was published
+// with seq_cst: either the sleeper's next poll sees the notice, or we see that it armed.
+void fire_remote(Qp& qp, bool is_solicited) {
+  const SharedSegment& theirs = qp.target_peer->shared();
+  const SharedCq& cq = theirs.cqs[qp.target->recv_cq.load(std::memory_order_relaxed) % kMaxCqs];
+  const uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
+  if (arm_of(armed) == Arm::off || (arm_of(armed) == Arm::solicited && !is_solicited)) return;
+  if (qp.shared.fired.load(std::memory_order_relaxed) == armed) return;  // told already
+  qp.shared.fired.store(armed, std::memory_order_release);               // pairs with has_event()
+  const int fd = qp.target_peer->channel_fd(cq.channel.load(std::memory_order_relaxed));
+  if (fd >= 0)
+    signal_event(fd);
+  else
+    qp.target_peer->wake();  // its service thread passes it on
+}
+
+// The message is there: the receiver may see it.
+NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t flags) {
+  Notice& notice = qp.ring[qp.receives_taken & qp.ring_mask];
+  const bool has_imm =
+      wqe.opcode == IBV_WR_SEND_WITH_IMM || wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  if (has_imm) flags |= kHasImm;
+  if (wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) flags |= kIsWrite;
+  notice.bytes = static_cast<uint32_t>(wqe.bytes);
+  notice.imm = wqe.imm;
+  notice.status = status;
+  notice.flags = flags;
+  ++qp.receives_taken;
+  // Publishes notice and payload, pairs with harvest(); seq_cst for fire_remote().
+  qp.shared.tail.exchange(qp.receives_taken, std::memory_order_seq_cst);
+  fire_remote(qp, (wqe.flags & IBV_SEND_SOLICITED) != 0 || status != IBV_WC_SUCCESS);
+}
+
+// The request broke a rule of the target: as on hardware, its queue pair goes to error too.
+[[gnu::noinline]] Outcome fault_target(Qp& qp, ibv_wc_status status) {
+  qp.shared.tail.fetch_or(kFaultBit, std::memory_order_seq_cst);  // pairs with harvest()
+  qp.target_peer->wake();
+  return fail(status);
+}
+
+[[gnu::noinline]] Outcome on_copy_failure(Qp& qp, CopyResult result) {
+  switch (result) {
+    case CopyResult::gone: qp.target_peer->mark_dead(); return {Step::moved};
+    case CopyResult::refused:
+      if (qp.engine.may_ask()) {
+        qp.target_peer->lose_attach();
+        return {Step::moved};
+      }
+      log(LogLevel::error,
+          "qp 0x%x: the kernel forbids cross-memory attach to process %d; allow it, or set "
+          "NORIA_SOFT_COPY to auto",
+          qp.qp_num, qp.target_peer->identity().pid);
+      return fault_target(qp, IBV_WC_REM_OP_ERR);
+    case CopyResult::fault:
+      log(LogLevel::error, "qp 0x%x: memory registered here or at process %d is not mapped",
+          qp.qp_num, qp.target_peer->identity().pid);
+      return fault_target(qp, IBV_WC_REM_ACCESS_ERR);
+    case CopyResult::done: break;
+  }
+  return fail(IBV_WC_GENERAL_ERR);
+}
+
+void count_traffic(Qp& qp, const Wqe& wqe) {
+  Traffic& traffic = qp.engine.shared().header.traffic[slot_of(qp.attr.dest_qp_num)];
+  const bool is_read = wqe.opcode == IBV_WR_RDMA_READ;
+  // relaxed: counters order nothing.
+  (is_read ? traffic.read_bytes : traffic.written_bytes)
+      .fetch_add(wqe.bytes, std::memory_order_relaxed);
+  (is_read ? traffic.read_messages : traffic.written_messages)
+      .fetch_add(1, std::memory_order_relaxed);
+}
+
+// The next part of the request after `moved` bytes of it, at most `limit`.
+NORIA_HOT Cut next_cut(const Qp& qp, const Wqe& wqe, uint64_t moved, uint64_t limit) {
+  return qp.engine.places_late() ? next_cut_late(wqe.bytes, moved, limit, wqe.remote_address)
+                                 : next_cut_early(wqe.bytes, moved, limit);
+}
+
+// All bytes are where they belong.
+NORIA_HOT Outcome end_move(Qp& qp, const Wqe& wqe) {
+  count_traffic(qp, wqe);
+  if (wqe.takes_receive()) announce(qp, wqe, IBV_WC_SUCCESS, 0);
+  return {Step::finished};
+}
+
+// Moves what is next, of `limit` bytes that may.
+NORIA_HOT Outcome move_part(Qp& qp, Wqe& wqe, const Landing& landing, uint64_t limit) {
+  const Cut cut = next_cut(qp, wqe, qp.moved, std::min(limit, kStepBytes));
+  Pieces local;
+  if (!gather(qp, wqe, cut, &local)) return fail(IBV_WC_LOC_PROT_ERR);
+  const auto direction = wqe.opcode == IBV_WR_RDMA_READ ? Direction::from_peer : Direction::to_peer;
+  const CopyResult result = transfer(*qp.target_peer, direction, landing, local, cut);
+  if (result != CopyResult::done) return on_copy_failure(qp, result);
+  qp.moved += cut.bytes;
+  return qp.moved < wqe.bytes ? Outcome{Step::moved} : end_move(qp, wqe);
+}
+
+// What the target's hand did of the request. False if it failed, with `*outcome`.
+bool take_answers(Qp& qp, Wqe& wqe, Outcome* outcome) {
+  while (const auto answer = next_answer(qp)) {
+    if (answer->status != IBV_WC_SUCCESS) {
+      *outcome = fault_target(qp, answer->status);
+      return false;
+    }
+    if (answer->data != nullptr) {
+      Pieces local;
+      if (!gather(qp, wqe, answer->cut, &local)) {
+        *outcome = fail(IBV_WC_LOC_PROT_ERR);
+        return false;
+      }
+      const uint8_t* from = answer->data;
+      for (const iovec& piece : local.all()) {
+        std::memcpy(piece.iov_base, from, piece.iov_len);
+        from += piece.iov_len;
+      }
+    }
+    qp.moved += answer->cut.bytes;
+  }
+  return true;
+}
+
+// The same where the kernel does not let us touch the target: its own hand moves the bytes.
+[[gnu::noinline]] Outcome move_by_hand(Qp& qp, Wqe& wqe, const Landing& landing, uint64_t limit) {
+  const bool is_late = qp.engine.places_late();
+  const bool is_read = wqe.opcode == IBV_WR_RDMA_READ;
+  const uint64_t end = qp.moved + limit;
+  Outcome outcome{Step::waits};
+  if (!take_answers(qp, wqe, &outcome)) return outcome;
+  if (qp.moved == wqe.bytes) {
+    qp.asked = 0;
+    return end_move(qp, wqe);
+  }
+  while (qp.asked < end && can_ask(qp)) {
+    Cut cut = next_cut(qp, wqe, qp.asked, std::min(end - qp.asked, kHandBytes));
+    const Range range = one_range(landing, &cut, is_late);
+    Pieces local;
+    if (!is_read && !gather(qp, wqe, cut, &local)) return fail(IBV_WC_LOC_PROT_ERR);
+    if (!ask(qp, cut, range, is_read, local.all())) return fail(IBV_WC_LOC_QP_OP_ERR);
+    qp.asked += cut.bytes;
+    if (is_late) break;  // one part a turn
+  }
+  return outcome;
+}
+
+// Rides in the ring of notices; the receiver's poll puts it where it belongs. No system call.
+NORIA_HOT Outcome send_in_place(Qp& qp, Wqe& wqe) {
+  Pieces local;
+  if (!gather(qp, wqe, {0, wqe.bytes}, &local)) return fail(IBV_WC_LOC_PROT_ERR);
+  uint8_t* room = qp.in_place + (qp.receives_taken & qp.ring_mask) * kInPlace;
+  for (const iovec& piece : local.all()) {
+    std::memcpy(room, piece.iov_base, piece.iov_len);
+    room += piece.iov_len;
+  }
+  count_traffic(qp, wqe);
+  announce(qp, wqe, IBV_WC_SUCCESS, kIsInPlace);
+  return {Step::finished};
+}
+
+// A message that its receive cannot take ends both sides.
+[[gnu::noinline]] Outcome refuse_send(Qp& qp, const Wqe& wqe, ibv_wc_status at_receiver,
+                                      ibv_wc_status here) {
+  announce(qp, wqe, at_receiver, 0);
+  return fault_target(qp, here);
+}
+
+// The wait of the next request: goes on, or ends in an error after the time that the connection's
+// attributes give it. Mistakes of our own do not wait.
+[[gnu::noinline]] Outcome wait_for(Qp& qp, Wqe& wqe, Wait why) {
+  Pieces local;
+  if (!gather(qp, wqe, {0, wqe.bytes}, &local)) return fail(IBV_WC_LOC_PROT_ERR);
+  if (why == Wait::none) return {Step::paced};
+  const Nanoseconds now = now_ns();
+  qp.pace.not_before = now;
+  if (qp.wait != why) {
+    qp.wait = why;
+    qp.wait_since = now;
+  }
+  const Nanoseconds limit = why == Wait::target ? ack_limit(qp) : rnr_limit(qp);
+  if (limit == kNever || now - qp.wait_since < limit) return {Step::waits};
+  return fail(why == Wait::target ? IBV_WC_RETRY_EXC_ERR : IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+}  // namespace
+
+NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
+  if (wqe.bytes > kMaxMessage) return fail(IBV_WC_LOC_LEN_ERR);
+  if (!reach_target(qp)) return wait_for(qp, wqe, Wait::target);
+  uint64_t limit = wqe.bytes - qp.moved;
+  if (qp.engine.shaper().is_on()) {
+    if (!is_delivered(qp, wqe, now_ns())) return wait_for(qp, wqe, Wait::none);
+    limit = qp.pace.booked - qp.moved;
+  }
+  if (wqe.opcode == IBV_WR_RDMA_READ &&
+      (qp.attr.max_rd_atomic == 0 || qp.target->max_reads.load(std::memory_order_relaxed) == 0))
+    return fault_target(qp, IBV_WC_REM_INV_REQ_ERR);
+  // acquire: the WQE is read after; pairs with post_recv().
+  if (wqe.takes_receive() &&
+      qp.target->rq_tail.load(std::memory_order_acquire) <= qp.receives_taken)
+    return wait_for(qp, wqe, Wait::receive);
+  qp.wait = Wait::none;
+
+  const bool is_send = wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM;
+  const Mark mark(qp, is_send ? kAnyKey : wqe.rkey);
+  if (qp.target->state.load(std::memory_order_acquire) != qp.target_state) return {Step::moved};
+  const Landing landing = is_send ? find_receive(qp) : find_remote_range(qp, wqe);
+  if (is_send && wqe.bytes > landing.room)
+    return refuse_send(qp, wqe, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
+  if (!landing.is_valid)
+    return is_send ? refuse_send(qp, wqe, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR)
+                   : fault_target(qp, IBV_WC_REM_ACCESS_ERR);
+  if (qp.asked > 0) return move_by_hand(qp, wqe, landing, limit);  // goes on as it began
+  if (landing.is_direct) return move_part(qp, wqe, landing, limit);
+  if (is_send && wqe.bytes <= kInPlace) return send_in_place(qp, wqe);
+  return qp.target_peer->can_attach() || !qp.engine.may_ask()
+             ? move_part(qp, wqe, landing, limit)
+             : move_by_hand(qp, wqe, landing, limit);
+}
+
+}  // namespace noria::soft

@@ -1,0 +1,25 @@
+// One step of an initiator: a part of the next request takes effect at its target.
+//
+// Threads: under Qp::exec.
+#pragma once
+
+#include "verbs/soft/queue_pair.hpp"
+
+namespace noria::soft {
+
+enum class Step {
+  finished,  // the request is through
+  moved,     // some of it is; or what it rests on has changed: look again
+  waits,     // for the target, or for a receive
+  paced,     // for the shaped link to deliver
+  failed,    // with `status`
+};
+struct Outcome {
+  Step step;
+  ibv_wc_status status = IBV_WC_SUCCESS;
+};
+constexpr Outcome fail(ibv_wc_status status) { return {Step::failed, status}; }
+
+Outcome take_step(Qp& qp, Wqe& wqe);
+
+}  // namespace noria::soft
