@@ -185,7 +185,7 @@ int get_cq_event(Channel& channel, ibv_cq** cq, void** context) {
     });
     // The next call finds the other one, which may be of the same queue.
     if (has_more || (found != nullptr && has_event(*found))) signal_event(channel.fd);
-    if (found == nullptr) continue;          // two had answered the same arming
+    if (found == nullptr) continue;  // two had answered the same arming
     {
       MutexLock lock(found->events);
       ++found->events_open;
