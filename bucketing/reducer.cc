@@ -29,7 +29,7 @@ Outcome<uint32_t> Reducer::add(std::string_view name, noria_dtype dtype, uint64_
 }
 
 Outcome<std::span<std::byte>> Reducer::view(uint32_t id) const {
-  if (phase_ == Phase::registering)
+  if (readiness_ == nullptr)  // not phase_, which steps change while other threads look here
     return Failure{NORIA_E_STATE, "views exist after noria_reducer_seal()"};
   if (!config_.arena)
     return Failure{NORIA_E_STATE,

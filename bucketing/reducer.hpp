@@ -119,7 +119,7 @@ class Reducer {
   TensorTable tensors_;
   Plan plan_;
   Arena arena_;
-  std::unique_ptr<Readiness> readiness_;
+  std::unique_ptr<Readiness> readiness_;  // null until sealed
   Collective collective_;
   int64_t* verdict_ = nullptr;  // in the arena
   uint32_t verdict_segment_ = 0;

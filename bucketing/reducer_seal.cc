@@ -1,4 +1,5 @@
 #include <string>
+#include <utility>
 
 #include "bucketing/kernels.hpp"
 #include "bucketing/reducer.hpp"
@@ -22,9 +23,12 @@ Outcome<Ok> Reducer::seal() {
   NORIA_TRY(agree_on_success(made, "reducer seal, memory", ask_all));
 
   build_collective();
+  auto readiness = std::make_unique<Readiness>(plan_, plan_tensors(), collective_.segments);
+  collective_.pending = readiness->pending();
   if (Ring* ring = host_.engine->ring(); ring != nullptr)
     NORIA_TRY(ring->exchange_parts(collective_, now_ns() + host_.start_timeout));
   describe_buckets();
+  readiness_ = std::move(readiness);
   phase_ = Phase::idle;
   return Ok{};
 }
@@ -74,8 +78,6 @@ void Reducer::build_collective() {
   collective_.timeout_ns =
       config_.step_timeout != 0 ? config_.step_timeout : host_.collective_timeout;
 
-  readiness_ = std::make_unique<Readiness>(plan_, plan_tensors(), collective_.segments);
-  collective_.pending = readiness_->pending();
   sources_.assign(config_.arena ? 0 : tensors_.size(), nullptr);
   ready_ns_.reset(new std::atomic<Nanoseconds>[plan_.buckets.size()]);
 }

@@ -163,6 +163,21 @@ TEST(Reducer, Views_are_apart_aligned_and_where_the_plan_says) {
   for (size_t i = 1; i < places.size(); ++i) EXPECT_LE(places[i - 1].second, places[i].first);
 }
 
+TEST(Reducer, A_hundred_thousand_tensors_make_a_step) {
+  std::vector<Tensor> model;
+  for (uint64_t i = 0; i < 100'000; ++i)
+    model.push_back({"layer." + std::to_string(i), NORIA_FLOAT32, i % 4});
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(true), model);
+    expect_ok(mine.reducer.seal());
+    expect_ok(mine.reducer.step_begin());
+    mine.give_all(test::random_order(model.size(), static_cast<uint64_t>(rank)), 0, 2);
+    expect_ok(mine.reducer.step_end());
+    mine.expect_results(0, 2, NORIA_AVG);
+  });
+}
+
 TEST(Reducer, Two_reducers_take_turns_on_one_communicator) {
   ThreadRanks ranks(2);
   ranks.run([&](int32_t rank) {

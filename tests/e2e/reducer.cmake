@@ -1,7 +1,11 @@
-if(NOT TARGET noria_softverbs)
+# The same jobs over copy paths, placements and ways to fetch; a ctest entry for each.
+if(NOT TARGET noria OR NOT TARGET noria_softverbs)
   return()
 endif()
 noria_test(NAME reducer_e2e_test LABELS e2e TIMEOUT 300 LIBS noria noria_bucketing
            SOURCES e2e/reducer_e2e_test.cc support/crew.cc
            ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late")
 add_dependencies(reducer_e2e_test noria_softverbs)
+add_test(NAME reducer_e2e_test_shm_message COMMAND reducer_e2e_test)
+set_tests_properties(reducer_e2e_test_shm_message PROPERTIES TIMEOUT 300 LABELS e2e
+  ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_COPY=shm;NORIA_RING_FETCH=message;NORIA_SOCKET_IFNAME=lo")

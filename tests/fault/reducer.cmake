@@ -1,4 +1,4 @@
-if(NOT TARGET noria_softverbs)
+if(NOT TARGET noria OR NOT TARGET noria_softverbs)
   return()
 endif()
 noria_test(NAME reducer_fault_test LABELS fault TIMEOUT 300 LIBS noria noria_bucketing
