@@ -83,6 +83,7 @@ class Engine {
 
   static constexpr Nanoseconds kTick = 1'000'000;
   static constexpr Nanoseconds kSleeperTick = 100'000;
+  static constexpr Nanoseconds kLongTick = 10'000'000;
 
  private:
   explicit Engine(const Params& params)

@@ -51,6 +51,7 @@ Nanoseconds complete_known(Qp& qp, Nanoseconds now) {
 NORIA_HOT void conclude(Qp& qp, Wqe& wqe, ibv_wc_status status) {
   qp.moved = 0;
   qp.wait = Wait::none;
+  qp.patience.store(0, std::memory_order_relaxed);  // a hint for next_look()
   if (qp.engine.shaper().is_on()) {
     if (status == IBV_WC_SUCCESS) {
       wqe.known = known_at(qp, wqe);
@@ -101,7 +102,8 @@ Progress execute_paced(Qp& qp, uint64_t budget) {
   const Nanoseconds known = complete_known(qp, is_live ? now : kNever);
   Nanoseconds due = known;
   if (progress == Progress::paced) due = std::min(due, qp.pace.arrival);
-  if (progress == Progress::waits) due = std::min(due, now + Engine::kSleeperTick);
+  if (progress == Progress::waits)
+    due = std::min(due, now + qp.patience.load(std::memory_order_relaxed));
   if (progress == Progress::wants_more)
     due = qp.engine.places_late() ? now + Engine::kSleeperTick : Engine::kAtOnce;
   qp.pace.due.store(due, std::memory_order_release);  // pairs with next_look()
@@ -121,7 +123,8 @@ NORIA_HOT Progress try_execute(Qp& qp, uint64_t budget) {
 Nanoseconds next_look(const Qp& qp, Progress progress) {
   // acquire: pairs with execute_paced().
   if (progress == Progress::paced) return qp.pace.due.load(std::memory_order_acquire);
-  return now_ns() + (is_armed(qp.sends_to()) ? Engine::kSleeperTick : Engine::kTick);
+  const Nanoseconds tick = is_armed(qp.sends_to()) ? Engine::kSleeperTick : Engine::kTick;
+  return now_ns() + std::max(tick, qp.patience.load(std::memory_order_relaxed));  // wait_for()
 }
 
 NORIA_HOT void advance(Qp& qp, uint64_t budget) {

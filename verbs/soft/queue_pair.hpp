@@ -88,9 +88,10 @@ struct Qp : ibv_qp {
   uint64_t asked = 0;     // and that the target's hand was asked to move, moved or not
   Wait wait = Wait::none;
   Nanoseconds wait_since = 0;
-  Nanoseconds asked_at = 0;     // for a link to the target's process
-  bool is_linking = false;      // and there is one, which has not answered yet
-  Peer* target_peer = nullptr;  // in use until unbind_target()
+  std::atomic<Nanoseconds> patience{0};  // how long the service thread may leave a wait alone
+  Nanoseconds asked_at = 0;              // for a link to the target's process
+  bool is_linking = false;               // and there is one, which has not answered yet
+  Peer* target_peer = nullptr;           // in use until unbind_target()
   const SharedQp* target = nullptr;
   uint64_t target_state = 0;    // the state word under which `target` was found good
   uint64_t receives_taken = 0;  // of the target's; the number of the next notice

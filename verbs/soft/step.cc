@@ -205,6 +205,9 @@ NORIA_HOT Outcome send_in_place(Qp& qp, Wqe& wqe) {
     qp.wait = why;
     qp.wait_since = now;
   }
+  // Who has waited long is looked at less often: a receive that comes after seconds is not urgent.
+  qp.patience.store(std::clamp((now - qp.wait_since) / 8, Engine::kSleeperTick, Engine::kLongTick),
+                    std::memory_order_relaxed);  // a hint for next_look()
   const Nanoseconds limit = why == Wait::target ? ack_limit(qp) : rnr_limit(qp);
   if (limit == kNever || now - qp.wait_since < limit) return {Step::waits};
   return fail(why == Wait::target ? IBV_WC_RETRY_EXC_ERR : IBV_WC_RNR_RETRY_EXC_ERR);
