@@ -76,13 +76,14 @@ Range one_range(const Landing& landing, Cut* cut, bool from_end) {
 }
 
 NORIA_HOT CopyResult transfer(const Peer& peer, Direction direction, const Landing& landing,
-                              Pieces local, Cut cut) {
+                              const Pieces& local, Cut cut) {
   if (landing.count == 1)
     return copy(peer, direction, local.all(), behind(landing.at[0], cut.offset), cut.bytes);
+  Pieces rest = local;
   while (cut.bytes > 0) {
     Cut part = cut;
     const Range range = one_range(landing, &part, false);
-    const Pieces front = take_front(&local, part.bytes);
+    const Pieces front = take_front(&rest, part.bytes);
     const CopyResult result = copy(peer, direction, front.all(), range, part.bytes);
     if (result != CopyResult::done) return result;
     cut = {cut.offset + part.bytes, cut.bytes - part.bytes};

@@ -11,7 +11,7 @@
 namespace noria::soft {
 
 struct Landing {
-  Range at[kMaxSge];
+  Range at[kMaxSge];  // left as they are beyond `count`: clearing them costs more than a small copy
   uint64_t bytes[kMaxSge];
   size_t count = 0;
   uint64_t room = 0;
@@ -31,7 +31,7 @@ Landing find_receive(const Qp& qp);
 Range one_range(const Landing& landing, Cut* cut, bool from_end);
 
 // Moves the part `cut` of a request between `local` and the landing.
-CopyResult transfer(const Peer& peer, Direction direction, const Landing& landing, Pieces local,
-                    Cut cut);
+CopyResult transfer(const Peer& peer, Direction direction, const Landing& landing,
+                    const Pieces& local, Cut cut);
 
 }  // namespace noria::soft

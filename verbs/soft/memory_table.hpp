@@ -62,13 +62,13 @@ class MemoryTable {
 
 // A range of memory, resolved from a key.
 struct Range {
-  uint64_t address = 0;            // in its owner's address space
-  uint64_t allocation_offset = 0;  // within `allocation`
-  uint32_t allocation = 0;         // 0: in none
+  uint64_t address;            // in its owner's address space
+  uint64_t allocation_offset;  // within `allocation`
+  uint32_t allocation;         // 0: in none
   // How its owner finds it again.
-  uint32_t key = 0;
-  uint32_t access = 0;
-  uint64_t iova = 0;
+  uint32_t key;
+  uint32_t access;
+  uint64_t iova;
 };
 
 // Looks `bytes` at `iova` up in the owner's table; nothing if the key is stale, of another
