@@ -14,6 +14,9 @@ namespace {
 // may hold a descriptor for so long. More callers than this at once: the oldest goes first.
 constexpr Nanoseconds kVisitorPatience = 5_s;
 constexpr size_t kMaxVisitors = 256;
+// Taken in at a time, and heard before the next: so that of a thousand ranks that come at once none
+// is the oldest that goes.
+constexpr size_t kVisitorsATurn = 64;
 
 bool is_ours(const Hello& hello, const ControlPlane::Options& options) {
   return hello.magic == kControlMagic && hello.token_low == options.token_low &&
@@ -40,7 +43,7 @@ std::string refusal(const Hello& hello, const ControlPlane::Options& options) {
 }  // namespace
 
 void ControlPlane::State::accept_visitors() {
-  while (true) {
+  for (size_t taken = 0; taken < kVisitorsATurn; ++taken) {
     Visitor visitor{accept_from(listener_), {}, now_ns()};
     if (!visitor.socket.is_open()) {
       // Out of descriptors: strangers hold them, so that the oldest must go for a rank to come in.

@@ -94,6 +94,24 @@ TEST(ControlTest, Rank_0_may_start_last) {
   });
 }
 
+TEST(ControlTest, Ranks_meet_over_ipv6_and_by_name) {
+  for (const char* host : {"::1", "localhost"}) {
+    Rendezvous rendezvous = make_rendezvous(2);
+    rendezvous.host = host;
+    TcpAddress v6;
+    ASSERT_TRUE(parse_numeric("::1", 0, &v6));
+    if (!reserve_port(v6)) rendezvous.host = "localhost";  // a machine without IPv6
+    run_rank_threads(2, [&](int32_t rank) {
+      auto control = join(rendezvous, rank);
+      ASSERT_TRUE(control.is_ok()) << control.failure().text;
+      TcpAddress local;
+      EXPECT_TRUE(parse_numeric((*control)->local_host(), 0, &local)) << (*control)->local_host();
+      EXPECT_TRUE((*control)->all_gather("all here", "", now_ns() + kPatience).is_ok());
+      (*control)->leave(now_ns() + kPatience);
+    });
+  }
+}
+
 TEST(ControlTest, Large_gathers_pass_and_too_large_ones_are_refused) {
   const Rendezvous rendezvous = make_rendezvous(2);
   run_rank_threads(2, [&](int32_t rank) {
