@@ -214,8 +214,8 @@ Exit run_bench(const CollectiveKind& kind, const BenchOptions& options, Communic
                    .c_str(),
                stdout);
   if (writes) {
-    const std::string json =
-        nccl_tests_json({kind.tool, options, devices, info, rows, start_time, noria_version()});
+    const std::string json = nccl_tests_json(
+        {kind.tool, options, devices, comm.info(), rows, start_time, noria_version()});
     if (options.json_to_stdout) std::fputs(json.c_str(), stdout);
     if (!options.json_file.empty()) write_file(options.json_file, json);
   }

@@ -72,6 +72,9 @@ std::string nccl_tests_json(const JsonInput& input) {
                                          {"device_info", line.device}});
   json["fetch"] = input.info.reads != 0 ? "read" : "message";
   json["notice"] = input.info.notice;
+  // Of rank 0, since the job began; what the device counted.
+  json["sent_bytes"] = input.info.sent_bytes;
+  json["received_bytes"] = input.info.received_bytes;
   json["results"] = Json::array();
   for (const Row& row : input.rows)
     json["results"].push_back({{"size", row.bytes},

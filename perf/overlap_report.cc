@@ -1,6 +1,7 @@
 #include "perf/overlap_report.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 
@@ -11,6 +12,8 @@ namespace noria::perf {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr double kRatioTolerance = 0.1;
 
 [[gnu::format(printf, 1, 2)]] std::string text_of(const char* format, ...) {
   char text[512];
@@ -64,11 +67,23 @@ std::string mode_row(const ModeSummary& mode) {
                  static_cast<unsigned long long>(mode.wrong));
 }
 
-// The measured step of the mode that the floor is about.
-const ModeSummary* bucketed_of(const OverlapSummary& summary) {
+const ModeSummary* mode_of(const OverlapSummary& summary, Mode wanted) {
   for (const ModeSummary& mode : summary.modes)
-    if (mode.mode == Mode::bucketed) return &mode;
+    if (mode.mode == wanted) return &mode;
   return nullptr;
+}
+
+// Whoever asked for a ratio must know when the machine did not give it.
+std::string ratio_line(const OverlapSummary& s) {
+  const ModeSummary* flat = mode_of(s, Mode::sequential);
+  if (!s.comm_ratio || flat == nullptr || s.backward_ms <= 0) return "";
+  const double measured = flat->communication_ms / s.backward_ms;
+  if (std::fabs(measured / *s.comm_ratio - 1) <= kRatioTolerance) return "";
+  return text_of(
+      "# Communication took %.2f x backward, not the %g that was asked: this machine is busy, or "
+      "too "
+      "slow for the rate.\n",
+      measured, *s.comm_ratio);
 }
 
 std::string link_line(const OverlapSummary& s) {
@@ -147,10 +162,12 @@ std::string overlap_table(const OverlapSummary& s) {
       "#wrong\n"
       "#            median ms     p99 ms         ms          ms                  GB/s      s/GB\n";
   for (const ModeSummary& mode : s.modes) text += mode_row(mode);
-  const ModeSummary* bucketed = bucketed_of(s);
+  text += "#\n";
+  text += ratio_line(s);
+  const ModeSummary* bucketed = mode_of(s, Mode::bucketed);
   if (s.full_buckets_step_ms && bucketed != nullptr)
     text += text_of(
-        "#\n# Buckets sent only when full could end a step after %.2f ms at best; sent while they "
+        "# Buckets sent only when full could end a step after %.2f ms at best; sent while they "
         "fill, they took %.2f ms.\n",
         *s.full_buckets_step_ms, bucketed->step_ms);
   if (!s.notice.empty()) text += "# " + s.notice + "\n";

@@ -77,6 +77,23 @@ TEST(All_reduce_perf, Json_goes_alone_to_standard_output_or_to_a_file) {
   ::unlink(file.c_str());
 }
 
+TEST(All_reduce_perf, The_device_carried_what_a_ring_must_carry) {
+  for (const char* fetch : {"read", "message"})
+    for (const int ranks : {2, 4}) {
+      const ToolEnd end =
+          run_tool_to_end({"all_reduce_perf", "-g", std::to_string(ranks), "-b", "1M", "-e", "1M",
+                           "-n", "4", "-w", "0", "-c", "0", "--json"},
+                          {{"NORIA_RING_FETCH", fetch}});
+      const auto json = nlohmann::json::parse(end.out, nullptr, false);
+      ASSERT_TRUE(json.is_object()) << end.err;
+      EXPECT_EQ(json["fetch"], fetch);
+      // Four calls out of place and four in place.  Expect: no less than 2(n-1)/n of each.
+      const double least = 8.0 * (1 << 20) * 2 * (ranks - 1) / ranks;
+      EXPECT_GE(json["sent_bytes"].get<double>(), least) << fetch << ' ' << ranks;
+      EXPECT_GE(json["received_bytes"].get<double>(), least) << fetch << ' ' << ranks;
+    }
+}
+
 TEST(All_reduce_perf, Bad_input_is_one_line_and_exit_2) {
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
            {"--minbites", "8"}, {"-g", "0"}, {"-d", "f8"}, {"x"}}) {

@@ -1,5 +1,6 @@
 if(TARGET noria_perf_pure)
-  noria_test(NAME perf_verify_test LABELS unit SOURCES unit/perf_verify_test.cc LIBS noria_perf_pure)
+  noria_test(NAME perf_verify_test LABELS unit SOURCES unit/perf_verify_test.cc
+             LIBS noria_perf_pure)
   noria_test(NAME perf_trace_test LABELS unit SOURCES unit/perf_trace_test.cc LIBS noria_perf_pure)
   noria_test(NAME perf_overlap_report_test LABELS unit SOURCES unit/perf_overlap_report_test.cc
              LIBS noria_perf_pure)

@@ -130,6 +130,17 @@ TEST(Overlap_table, Says_what_ran_over_what_link_and_with_what_result) {
       "# no RDMA device was found\n");
 }
 
+TEST(Overlap_table, Says_when_the_ratio_that_was_asked_was_not_reached) {
+  OverlapSummary summary = summary_of_one();
+  summary.modes.push_back({.mode = Mode::sequential, .step_ms = 23, .communication_ms = 10.9});
+  EXPECT_EQ(overlap_table(summary).find("that was asked"), std::string::npos);
+  summary.modes[1].communication_ms = 13;
+  EXPECT_NE(overlap_table(summary).find(
+                "\n# Communication took 1.30 x backward, not the 1 that was asked: this machine is "
+                "busy, or too slow for the rate.\n"),
+            std::string::npos);
+}
+
 TEST(Overlap_json, Has_the_figures_of_the_table) {
   const auto json = nlohmann::json::parse(overlap_json(summary_of_one()));
   EXPECT_EQ(json["bytes"], 12);
