@@ -72,7 +72,7 @@ TEST(Transport_processes, Reads_from_a_peer_that_never_polls) {
     ASSERT_NO_FATAL_FAILURE(end.listen(post.peer, "the exposer"));
     auto local = end.domain->allocate(kBytes);
     ASSERT_TRUE(local.is_ok());
-    for (const uint64_t seed : {1, 2}) {
+    for (const uint64_t seed : {1u, 2u}) {
       const auto remote = post.peer.recv<RemoteRegion>();
       Request* read = end.recv->try_read(*local, 0, remote, 0, kBytes);
       ASSERT_NE(read, nullptr);

@@ -238,8 +238,9 @@ TEST_F(HandshakeTest, A_known_peer_with_senseless_numbers_gets_a_refusal_and_lea
     if (kind == 0) hello.ends.qps = 0;
     if (kind == 1) hello.ends.qps = 200;
     if (kind == 2) hello.credits.bytes = 8;
+    if (kind == 3) hello.ends.rail[0].is_ethernet ^= 1;
   };
-  for (int kind = 0; kind < 3; ++kind) {
+  for (int kind = 0; kind < 4; ++kind) {
     const Socket peer = call(listener_->handle());
     wire::Hello hello;
     hello.token = read_handle(listener_->handle()).token;
@@ -248,6 +249,7 @@ TEST_F(HandshakeTest, A_known_peer_with_senseless_numbers_gets_a_refusal_and_lea
     hello.ends.rails = 1;
     hello.ends.qps = 1;
     hello.ends.rail[0].mtu = 5;
+    hello.ends.rail[0].is_ethernet = provider_->ports().front().is_ethernet ? 1 : 0;
     nonsense(hello, kind);
     say(peer, hello);
     EXPECT_FALSE(accept_something().is_ok()) << kind;

@@ -67,9 +67,16 @@ std::string explain(const wire::Refuse& refuse, bool is_listener) {
                     ours_number, theirs_number);
       break;
     case wire::Reason::no_resources:
-      std::snprintf(text, sizeof text, "%s could not set up queue pairs (errno %llu): see its log",
-                    is_listener ? "we" : "the peer",
-                    static_cast<unsigned long long>(refuse.listener_value));
+      if (refuse.listener_value == 0)
+        std::snprintf(text, sizeof text,
+                      "%s could not use the queue pairs that were offered: are both ends of one "
+                      "build, and their ports on one kind of link?",
+                      is_listener ? "we" : "the peer");
+      else
+        std::snprintf(text, sizeof text,
+                      "%s could not set up queue pairs (errno %llu): see its log",
+                      is_listener ? "we" : "the peer",
+                      static_cast<unsigned long long>(refuse.listener_value));
       break;
     default:
       std::snprintf(text, sizeof text, "refused for reason %u, which this build does not know",

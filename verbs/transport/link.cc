@@ -98,6 +98,9 @@ wire::Ends Link::ends() const {
 Status Link::bring_up(const wire::Ends& peer) {
   if (peer.rails != rails_->rails.size() || peer.qps < peer.rails || peer.qps > wire::kMaxQps)
     return Status(Code::mismatch);
+  for (size_t i = 0; i < rails_->rails.size(); ++i)
+    if ((peer.rail[i].is_ethernet != 0) != rails_->rails[i].port.info.is_ethernet)
+      return Status(Code::mismatch);
   qps_.erase(qps_.begin() + std::min<ptrdiff_t>(peer.qps, static_cast<ptrdiff_t>(qps_.size())),
              qps_.end());
   const verbs::Api& api = rails_->api();

@@ -1,0 +1,53 @@
+// Which verbs library is chosen, on the machine at hand.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/params.hpp"
+#include "verbs/api.hpp"
+#include "verbs/provider.hpp"
+
+namespace noria::verbs {
+namespace {
+
+bool shows_active_port(const Provider& provider) {
+  return std::any_of(provider.ports().begin(), provider.ports().end(),
+                     [](const PortInfo& port) { return port.is_active; });
+}
+
+TEST(Provider, Finds_the_software_hca_beside_our_own_library_when_told_to) {
+  Params params;
+  params.soft = true;
+  const auto provider = open_provider(params, Use::plugin);
+  ASSERT_TRUE(provider.is_ok()) << provider.failure();
+  EXPECT_EQ((*provider)->kind(), ProviderKind::software);
+  EXPECT_EQ((*provider)->notice(), "");
+  EXPECT_NE((*provider)->library_path().find("/libnoria-softverbs.so"), std::string::npos);
+  ASSERT_TRUE(shows_active_port(**provider));
+  EXPECT_NE((*provider)->api().symbols().noria_alloc, nullptr);
+  EXPECT_GT((*provider)->ports().front().speed_mbps, 0u);
+}
+
+TEST(Provider, Falls_back_to_the_software_hca_for_collectives_and_says_so) {
+  const auto provider = open_provider(Params{}, Use::collective);
+  ASSERT_TRUE(provider.is_ok()) << provider.failure();
+  EXPECT_TRUE(shows_active_port(**provider));
+  // Expect: silence with hardware, one line that names the library without.
+  if ((*provider)->kind() == ProviderKind::hardware)
+    EXPECT_EQ((*provider)->notice(), "");
+  else
+    EXPECT_NE((*provider)->notice().find("using the software HCA ("), std::string::npos)
+        << (*provider)->notice();
+}
+
+TEST(Provider, Never_gives_the_plugin_a_software_hca_it_did_not_ask_for) {
+  const auto provider = open_provider(Params{}, Use::plugin);
+  if (provider.is_ok())
+    EXPECT_EQ((*provider)->kind(), ProviderKind::hardware);
+  else
+    EXPECT_NE(provider.failure().find("NORIA_SOFT=1"), std::string::npos) << provider.failure();
+}
+
+}  // namespace
+}  // namespace noria::verbs
