@@ -1,8 +1,7 @@
 #include "verbs/soft/hands.hpp"
 
-#include <cstring>
-
 #include "base/log.hpp"
+#include "verbs/soft/device_copy.hpp"
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/queue_pair.hpp"
 
@@ -46,9 +45,9 @@ ibv_wc_status answer(Qp& qp, const HandSlot& question, uint8_t* reply) {
   if (!range) return IBV_WC_REM_ACCESS_ERR;
   auto* memory = reinterpret_cast<uint8_t*>(range->address);
   if (is_read)
-    std::memcpy(reply, memory, bytes);
+    device_copy(reply, memory, bytes);
   else
-    std::memcpy(memory, question.data, bytes);
+    device_copy(memory, question.data, bytes);
   return IBV_WC_SUCCESS;
 }
 
@@ -94,7 +93,7 @@ bool ask(Qp& qp, const Cut& cut, const Range& range, bool is_read, std::span<con
   slot.target_generation.store(generation_of(qp.target_state), kRelaxed);
   uint8_t* to = slot.data;
   for (const iovec& piece : local) {
-    std::memcpy(to, piece.iov_base, piece.iov_len);
+    device_copy(to, piece.iov_base, piece.iov_len);
     to += piece.iov_len;
   }
   asker.questions[number] = {cut, is_read};

@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "verbs/soft/bind_target.hpp"
+#include "verbs/soft/device_copy.hpp"
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/landing.hpp"
 
@@ -140,7 +141,7 @@ bool take_answers(Qp& qp, Wqe& wqe, Outcome* outcome) {
       }
       const uint8_t* from = answer->data;
       for (const iovec& piece : local.all()) {
-        std::memcpy(piece.iov_base, from, piece.iov_len);
+        device_copy(piece.iov_base, from, piece.iov_len);
         from += piece.iov_len;
       }
     }
