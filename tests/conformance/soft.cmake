@@ -4,6 +4,8 @@ if(TARGET noria_softverbs)
                   SOURCES conformance/soft_rc_test.cc conformance/soft_queue_test.cc)
   noria_soft_test(NAME soft_channel_test LABELS conformance TIMEOUT 60
                   SOURCES conformance/soft_channel_test.cc)
+  noria_soft_test(NAME soft_late_test LABELS conformance TIMEOUT 60 WAYS cma:late
+                  SOURCES conformance/soft_late_test.cc)
   noria_soft_test(NAME soft_shaper_test LABELS conformance TIMEOUT 60
                   SOURCES conformance/soft_shaper_test.cc
                   ENVIRONMENT NORIA_SOFT_RATE_GBIT=8 NORIA_SOFT_LATENCY_US=200)

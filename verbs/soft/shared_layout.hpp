@@ -139,7 +139,7 @@ struct alignas(64) Notice {
 };
 enum NoticeFlag : uint32_t { kHasImm = 1, kIsWrite = 2, kIsInPlace = 4, kSolicited = 8 };
 
-// ---- hands: what the target is asked to move itself (hands.hpp) ----------------------------------
+// ---- hands: what the target is asked to move itself (hands.hpp) ---------------------------------
 constexpr uint32_t kHandSlots = 4;
 constexpr uint64_t kHandBytes = 128 << 10;
 

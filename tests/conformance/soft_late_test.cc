@@ -1,0 +1,93 @@
+// Late placement is late: programs that look too soon see it. One process with both ends, so that
+// nothing but its own calls and the device's service thread moves anything.
+
+#include <atomic>
+
+#include "tests/support/soft_link.hpp"
+
+namespace noria::test {
+namespace {
+
+TEST(SoftLate, What_is_posted_is_not_there_yet_and_lands_from_its_end) {
+  Crew crew({[](Post&) {
+    Hca hca;
+    const auto cq = hca.make_cq();
+    const auto a = hca.make_qp(cq.get()), b = hca.make_qp(cq.get());
+    const auto buffer = hca.make_buffer(8192);
+    hca.connect(a.get(), hca.address_of(b.get()));
+    hca.connect(b.get(), hca.address_of(a.get()));
+    const Region target{buffer->address() + 4096, buffer->rkey()};
+    std::atomic_ref<uint8_t> first(buffer->data()[4096]), last(buffer->data()[4096 + 63]);
+    constexpr int kRounds = 100;
+    int absent = 0, only_the_end = 0, only_the_start = 0;
+    for (int round = 1; round <= kRounds; ++round) {
+      const auto value = static_cast<uint8_t>(round);
+      std::memset(buffer->data(), value, 64);
+      ASSERT_EQ(post(a.get(), {.opcode = IBV_WR_RDMA_WRITE,
+                               .id = 1,
+                               .pieces = {{buffer.get(), 0, 64}},
+                               .remote = target}),
+                0);
+      absent += last.load() != value ? 1 : 0;
+      ibv_wc wc{};
+      wait_until(
+          [&] {
+            const bool is_done = ibv_poll_cq(cq.get(), 1, &wc) == 1;
+            // The start first: where it is there, the end has been there before.
+            const bool start = first.load() == value;
+            const bool end = last.load() == value;
+            only_the_end += end && !start ? 1 : 0;
+            only_the_start += start && !end ? 1 : 0;
+            return is_done;
+          },
+          "a completion");
+      // Expect: by its completion all of it is there.
+      ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+      ASSERT_EQ(first.load(), value);
+      ASSERT_EQ(last.load(), value);
+    }
+    // The service thread may be quick now and then; it is not always.
+    EXPECT_GT(absent, 0);
+    EXPECT_GT(only_the_end, 0);
+    EXPECT_EQ(only_the_start, 0);
+  }});
+  EXPECT_EQ(crew.wait(0).exit_code, 0);
+}
+
+TEST(SoftLate, Queues_do_not_finish_in_the_order_of_their_posts) {
+  Crew crew({[](Post&) {
+    constexpr size_t kQueues = 8;
+    Hca hca;
+    const auto cq = hca.make_cq();
+    const auto buffer = hca.make_buffer(65536);
+    std::vector<Owned<ibv_qp>> senders, receivers;
+    for (size_t i = 0; i < kQueues; ++i) {
+      senders.push_back(hca.make_qp(cq.get()));
+      receivers.push_back(hca.make_qp(cq.get()));
+      hca.connect(senders[i].get(), hca.address_of(receivers[i].get()));
+      hca.connect(receivers[i].get(), hca.address_of(senders[i].get()));
+    }
+    int out_of_order = 0;
+    for (int round = 0; round < 20; ++round) {
+      for (uint64_t i = 0; i < kQueues; ++i)
+        ASSERT_EQ(post(senders[i].get(),
+                       {.opcode = IBV_WR_RDMA_WRITE,
+                        .id = i,
+                        .pieces = {{buffer.get(), 0, 256}},
+                        .remote = {buffer->address() + 4096 * (i + 1), buffer->rkey()}}),
+                  0);
+      uint64_t before = 0;
+      for (size_t i = 0; i < kQueues; ++i) {
+        const ibv_wc wc = wait_completion(cq.get());
+        ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+        out_of_order += wc.wr_id < before ? 1 : 0;
+        before = wc.wr_id;
+      }
+    }
+    EXPECT_GT(out_of_order, 0);
+  }});
+  EXPECT_EQ(crew.wait(0).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace noria::test
