@@ -11,7 +11,8 @@ bool should_stage(const Collective& collective) {
     return false;
   const Part& part = collective.parts.front();
   return part.in_region == nullptr && part.out_region == nullptr &&
-         part.count <= RingRun::kStagedBytes / dtype_bytes(part.dtype);
+         part.count <= RingRun::kStagedBytes &&  // so that the product cannot overflow
+         part.count * dtype_bytes(part.dtype) <= RingRun::kStagedBytes;
 }
 
 }  // namespace

@@ -8,6 +8,9 @@ if(TARGET noria AND TARGET noria_softverbs)
   add_executable(c_api_test e2e/c_api_test.c)
   target_link_libraries(c_api_test PRIVATE noria_flags noria)
   set_target_properties(c_api_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(NORIA_SANITIZE)  # an instrumented libnoria needs the C++ half of the sanitizer's runtime
+    set_target_properties(c_api_test PROPERTIES LINKER_LANGUAGE CXX)
+  endif()
   add_dependencies(c_api_test noria_softverbs)
   add_test(NAME c_api_test COMMAND c_api_test)
   set_tests_properties(c_api_test PROPERTIES TIMEOUT 60 LABELS e2e
