@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/signals_blocked.hpp"
 #include "bucketing/control_state.hpp"
 #include "bucketing/tcp.hpp"
 
@@ -89,10 +90,12 @@ ControlPlane::State::State(const Options& options, Fd listener, RootLink root)
     peers_[0].has_joined = true;
     wake_thread();  // frames that came with `accepted` lie in the parser: poll(2) knows none of it
   }
-  if (options_.size == 1)
+  if (options_.size == 1) {
     joined_ = true;
-  else
-    thread_ = std::thread([this] { run(); });
+    return;
+  }
+  const SignalsBlocked blocked;
+  thread_ = std::thread([this] { run(); });
 }
 
 ControlPlane::State::~State() {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/signals_blocked.hpp"
 #include "bucketing/control_state.hpp"
 #include "bucketing/kernels.hpp"
 #include "bucketing/seat.hpp"
@@ -169,6 +170,7 @@ Outcome<Ok> Engine::State::start() {
   if (!driver_.is_usable() || !idle_.is_usable())
     return Failure{NORIA_E_NOMEM, "no descriptor for the engine: raise the limit of open files"};
   if (control_ != nullptr) control_->on_failure([this] { adopt(control_->failure()); });
+  const SignalsBlocked blocked;
   thread_ = std::thread([this] { run(); });
   return Ok{};
 }

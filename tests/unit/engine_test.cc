@@ -2,8 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 
 #include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -91,6 +97,35 @@ TEST(EngineTest, A_wait_gives_up_at_its_deadline_and_the_work_goes_on) {
   EXPECT_FALSE(engine->wait(collective, now_ns()));
   fake_ring().grant(FakeRing::kSteps);
   EXPECT_TRUE(is_done_by_itself(collective));
+}
+
+TEST(EngineTest, The_communication_thread_takes_no_signals) {
+  const auto threads = [] {
+    std::set<std::string> names;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+      names.insert(task.path());
+    return names;
+  };
+  const std::set<std::string> before = threads();
+  auto engine = make_fake_engine(kPatience);
+  int seen = 0;
+  for (const std::string& task : threads()) {
+    if (before.count(task) != 0) continue;
+    std::ifstream status(task + "/status");
+    std::string line;
+    while (std::getline(status, line) && line.rfind("SigBlk:", 0) != 0) {
+    }
+    // Expect: all that can be blocked are, SIGUSR1 and SIGTERM among them.
+    const uint64_t blocked = std::strtoull(line.c_str() + sizeof "SigBlk:" - 1, nullptr, 16);
+    for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD})
+      EXPECT_NE(blocked & uint64_t{1} << (number - 1), 0u) << number;
+    ++seen;
+  }
+  EXPECT_GE(seen, 1);
+  // Expect: the caller's own mask is as before.
+  sigset_t mine;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mine);
+  EXPECT_EQ(sigismember(&mine, SIGTERM), 0);
 }
 
 TEST(EngineTest, A_sleeping_driver_is_woken_by_the_device) {

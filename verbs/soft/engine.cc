@@ -1,7 +1,6 @@
 #include "verbs/soft/engine.hpp"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/signals_blocked.hpp"
 #include "verbs/soft/bind_target.hpp"
 
 namespace noria::soft {
@@ -88,12 +88,8 @@ bool Engine::set_up() {
   watch(epoll_.get(), listener_.get(), Watched::listener);
   watch(epoll_.get(), doorbell_.get(), Watched::doorbell);
   watch(epoll_.get(), timer_.get(), Watched::timer);
-  // Signals are the application's business: none is delivered to the service thread.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsBlocked blocked;
   has_thread_ = pthread_create(&thread_, nullptr, &Engine::serve, this) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return has_thread_;
 }
 
