@@ -272,7 +272,10 @@ void Engine::State::drive(const Collective* until, Nanoseconds deadline) {
     if (failed()) return fail_all();
     if (until != nullptr && until->is_done()) return;
     if (current_ == nullptr && !start_next()) return;
-    if (step()) continue;
+    if (step()) {
+      if (deadline != kNever && now_ns() >= deadline) return;
+      continue;
+    }
 
     const Nanoseconds now = now_ns();
     if (idle_since_ == 0) idle_since_ = now;

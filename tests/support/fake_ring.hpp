@@ -23,6 +23,7 @@ struct FakeRing {
   std::atomic<bool> has_news{false};            // granted since the ring last looked
   std::atomic<bool> sleeps_until_woken{false};  // no nap ends by itself: a lost wake-up hangs
   std::atomic<bool> must_fail{false};
+  std::atomic<bool> is_endless{false};  // moves, and comes to no end
   std::atomic<bool> is_closed{false};
   std::atomic<uint64_t> advances{0};
   std::atomic<uint64_t> sleeps{0};

@@ -99,6 +99,17 @@ TEST(EngineTest, A_wait_gives_up_at_its_deadline_and_the_work_goes_on) {
   EXPECT_TRUE(is_done_by_itself(collective));
 }
 
+TEST(EngineTest, A_wait_gives_up_at_its_deadline_though_the_ring_moves) {
+  auto engine = make_fake_engine(kPatience);
+  fake_ring().is_endless = true;
+  Collective collective;
+  engine->submit(collective, false);
+  EXPECT_FALSE(engine->wait(collective, now_ns() + 5_ms));
+  fake_ring().is_endless = false;
+  fake_ring().grant(FakeRing::kSteps);
+  EXPECT_TRUE(is_done_by_itself(collective));
+}
+
 TEST(EngineTest, The_communication_thread_takes_no_signals) {
   const auto threads = [] {
     std::set<std::string> names;
