@@ -9,8 +9,9 @@
 // readiness is set by others while the ring runs.
 //
 // Threads: filled in by its maker before submit(); then the engine's, but for `pending` (any thread
-// counts down with release, the ring reads with acquire) and `state` (written once by the engine
-// with release, read by anyone with acquire). Times and failure are read after is_done().
+// counts down with release, the ring reads with acquire), `state` (written once by the engine with
+// release, read by anyone with acquire) and Part::has_ended(). Times and failure are read after
+// is_done().
 #pragma once
 
 #include <noria/bucketing.h>
@@ -41,8 +42,13 @@ struct Part {
 
   // Filled in by the ring; ns of CLOCK_MONOTONIC.
   int64_t start_ns = 0;  // first segment under way
-  int64_t end_ns = 0;    // last segment done
+  int64_t end_ns = 0;    // last segment done; by set_end() while somebody may look
   int64_t wire_ns = 0;   // time with at least one segment under way
+
+  // release: publishes the part's result; pairs with has_ended(). 0: not ended.
+  void set_end(int64_t ns) { std::atomic_ref(end_ns).store(ns, std::memory_order_release); }
+  // The result is in place, though the collective may still go on.
+  bool has_ended() { return std::atomic_ref(end_ns).load(std::memory_order_acquire) != 0; }
 };
 
 // Where the ring neighbour to the left keeps the same part; learnt once for prepared collectives,

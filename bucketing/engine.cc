@@ -57,8 +57,9 @@ void copy_parts(Collective& collective) {
     const uint64_t bytes = part.count * dtype_bytes(part.dtype);
     if (part.in != part.out && part.in != nullptr && bytes > 0)
       std::memmove(part.out, part.in, bytes);
-    part.end_ns = now_ns();
-    part.wire_ns = part.end_ns - part.start_ns;
+    const Nanoseconds now = now_ns();
+    part.wire_ns = now - part.start_ns;
+    part.set_end(now);
   }
 }
 

@@ -102,7 +102,8 @@ class Reducer {
   void on_segment_ready(uint32_t segment);
   Outcome<Ok> finish(bool was_reset);
   Outcome<Ok> judge(const Complaints& mine) const;
-  void copy_out();
+  void wait_and_copy_out();
+  void copy_out(const Bucket& bucket);
   StepTimes times(Nanoseconds ended_ns);
 
   NORIA_COLD Failure no_step_open() const;

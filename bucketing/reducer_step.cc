@@ -131,7 +131,6 @@ Failure Reducer::given_twice(uint32_t id) const {
 Outcome<StepTimes> Reducer::step_end() {
   if (phase_ != Phase::open) return Failure{NORIA_E_STATE, "noria_step_end() with no step open"};
   NORIA_TRY(finish(false));
-  if (!config_.arena) copy_out();
   return times(now_ns());
 }
 
@@ -165,7 +164,10 @@ Outcome<Ok> Reducer::finish(bool was_reset) {
     host_.engine->wake();
   else
     host_.engine->submit(collective_, false);
-  host_.engine->wait(collective_, kNever);  // bounded by the collective's time-out
+  if (config_.arena || complaints.is_any())
+    host_.engine->wait(collective_, kNever);  // bounded by the collective's time-out
+  else
+    wait_and_copy_out();
 
   Outcome<Ok> outcome = judge(complaints);
   phase_ = outcome.is_ok() ? Phase::idle : Phase::failed;
@@ -184,8 +186,22 @@ Outcome<Ok> Reducer::judge(const Complaints& mine) const {
   return compose_failure(*verdict_, step_, descriptions);
 }
 
-void Reducer::copy_out() {
-  for (uint32_t id = 0; id < tensors_.size(); ++id) {
+// A bucket's results are copied as soon as they are there, while later buckets are on the wire. If
+// the step fails all the same, what was copied is as undefined as the rest.
+void Reducer::wait_and_copy_out() {
+  constexpr Nanoseconds kLook = 1_ms;  // short beside a bucket's copy, long beside a look
+  size_t copied = 0;
+  bool is_done = false;
+  while (!is_done) {
+    is_done = host_.engine->wait(collective_, now_ns() + kLook);
+    if (is_done && collective_.failure.code != NORIA_OK) return;
+    while (copied < plan_.buckets.size() && (is_done || collective_.parts[copied].has_ended()))
+      copy_out(plan_.buckets[copied++]);
+  }
+}
+
+void Reducer::copy_out(const Bucket& bucket) {
+  for (const uint32_t id : bucket.tensors) {
     const Readiness::Home& home = readiness_->home(id);
     if (home.bytes != 0) std::memcpy(sources_[id], arena_.base() + home.offset, home.bytes);
   }

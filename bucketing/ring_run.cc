@@ -41,7 +41,8 @@ bool RingRun::begin(RingCore& core, Collective& collective) {
   parts_.assign(collective.parts.size(), {});
   for (size_t i = 0; i < parts_.size(); ++i) {
     Part& part = collective.parts[i];
-    part.start_ns = part.end_ns = part.wire_ns = 0;
+    part.start_ns = part.wire_ns = 0;
+    part.set_end(0);
     if (!collective.left.empty()) parts_[i].left = collective.left[i];
     if (!place_part(core, part, !is_broadcast || is_root, !is_root, &parts_[i])) return false;
   }
@@ -170,7 +171,7 @@ void RingRun::on_done(uint32_t segment) {
   if (--part.under_way != 0) return;
   const Nanoseconds now = now_ns();
   part.part->wire_ns += now - part.under_way_since;
-  if (part.segments_left == 0) part.part->end_ns = now;
+  if (part.segments_left == 0) part.part->set_end(now);
 }
 
 }  // namespace noria::bucketing

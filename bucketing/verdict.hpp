@@ -23,6 +23,8 @@ struct Complaints {
   std::vector<uint32_t> missing;  // ids
   std::vector<uint32_t> twice;
   bool was_reset = false;  // left half-way; then nothing is missing
+
+  bool is_any() const { return was_reset || !missing.empty() || !twice.empty(); }
 };
 
 // 0, or the code that the complaints stand for: ABORTED before MISSING before DUP_READY.

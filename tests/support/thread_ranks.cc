@@ -135,8 +135,10 @@ class ThreadRanks::Shared {
       for (Collective* rank : ranks) {
         bucketing::Part& mine = rank->parts[part];
         if (mine.start_ns == 0) mine.start_ns = start;
-        mine.end_ns = now_ns();
-        mine.wire_ns += mine.end_ns - start;
+        const int64_t now = now_ns();
+        mine.wire_ns += now - start;
+        const bool is_last = rank->segments[s + 1 < rank->segments.size() ? s + 1 : 0].part != part;
+        if (is_last || s + 1 == rank->segments.size()) mine.set_end(now);
       }
     }
   }
