@@ -65,6 +65,19 @@ class HandshakeTest : public test::TransportPair {
     }));
     return answer;
   }
+  // The listener's end of an attempt under way.
+  std::unique_ptr<RecvConnection> accept_from(Connector& connector) {
+    std::unique_ptr<RecvConnection> accepted;
+    std::unique_ptr<SendConnection> sender;
+    EXPECT_TRUE(poll_until([&] {
+      auto answer = listener_->try_accept();
+      if (answer.is_ok()) accepted = std::move(*answer);
+      auto finished = connector.try_finish();
+      if (finished.is_ok() && *finished != nullptr) sender = std::move(*finished);
+      return !answer.is_ok() || !finished.is_ok() || accepted != nullptr;
+    }));
+    return accepted;
+  }
   // An honest peer.
   Connected connect_honestly(const ConnectOptions& options = {.fingerprint = 7}) {
     Connected made;
@@ -155,6 +168,17 @@ TEST_F(HandshakeTest, A_crowd_of_silent_strangers_makes_room_for_a_peer) {
   const Connected link = connect_honestly();
   EXPECT_NE(link.send, nullptr);
   EXPECT_NE(link.recv, nullptr);
+}
+
+TEST_F(HandshakeTest, A_peer_that_has_spoken_is_heard_before_it_makes_room) {
+  auto connector = Connector::start(*a_, listener_->handle(), {.fingerprint = 7});
+  ASSERT_TRUE(connector.is_ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE((*connector)->try_finish().is_ok());  // its greeting left
+
+  // As many behind it as the listener hears at once, all of them in one look.
+  std::vector<Socket> crowd;
+  for (int i = 0; i < 128; ++i) crowd.push_back(call(listener_->handle()));
+  EXPECT_NE(accept_from(**connector), nullptr);
 }
 
 TEST_F(HandshakeTest, Random_bytes_are_dropped_whatever_they_are) {

@@ -74,6 +74,8 @@ class Listener::State {
 void Listener::State::make_room() {
   if (sessions_.size() < kMaxSessions) return;
   for (auto it = sessions_.begin(); it != sessions_.end(); ++it) {
+    // Heard before it goes: its greeting may have come after we looked last.
+    if (!(*it)->is_authenticated()) (*it)->advance_steps();
     if ((*it)->is_authenticated()) continue;
     sessions_.erase(it);
     return;
