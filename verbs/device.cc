@@ -32,6 +32,7 @@ class DeviceList {
 
 int read_numa_node(const std::string& sysfs_path) {
   int node = -1;
+  if (sysfs_path.empty()) return node;  // the software HCA has no such folder
   const std::string path = sysfs_path + "/device/numa_node";
   if (std::FILE* file = std::fopen(path.c_str(), "re"); file != nullptr) {
     if (std::fscanf(file, "%d", &node) != 1) node = -1;
