@@ -77,7 +77,8 @@ inline std::optional<Range> find_range(const SharedSegment& owner, uint32_t key,
                                        uint32_t access, uint64_t iova, uint64_t bytes) {
   const SharedMr& mr = owner.mrs[key >> 16];
   constexpr auto kRelaxed = std::memory_order_relaxed;  // ordered by `key`
-  if (mr.key.load(std::memory_order_acquire) != key || key == 0) return std::nullopt;  // with add()
+  // Pairs with add(); seq_cst because a mark comes before it, and revoke() must not slip between.
+  if (mr.key.load(std::memory_order_seq_cst) != key || key == 0) return std::nullopt;
   const uint64_t offset = iova - mr.iova.load(kRelaxed);
   const uint64_t length = mr.length.load(kRelaxed);
   if (mr.pd.load(kRelaxed) != pd || (mr.access.load(kRelaxed) & access) != access ||

@@ -17,8 +17,8 @@ namespace {
 class Mark {
  public:
   Mark(Qp& qp, uint32_t key) : word_(qp.shared.mark) {
-    // seq_cst: the mark is visible before anything of the target is read; pairs with the fence
-    // between revoking and reading marks.
+    // seq_cst, as are the looks at state and key that follow: the mark is visible before they are
+    // made; pairs with the fence between revoking and reading marks.
     word_.exchange(make_mark(qp.attr.dest_qp_num, key), std::memory_order_seq_cst);
   }
   ~Mark() { word_.store(0, std::memory_order_release); }  // our copies come before
@@ -235,7 +235,8 @@ NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
 
   const bool is_send = wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM;
   const Mark mark(qp, is_send ? kAnyKey : wqe.rkey);
-  if (qp.target->state.load(std::memory_order_acquire) != qp.target_state) return {Step::moved};
+  if (qp.target->state.load(std::memory_order_seq_cst) != qp.target_state)  // after the mark
+    return {Step::moved};
   const Landing landing = is_send ? find_receive(qp) : find_remote_range(qp, wqe);
   if (is_send && wqe.bytes > landing.room)
     return refuse_send(qp, wqe, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
