@@ -327,9 +327,9 @@ NORIA_EXPORT int ibv_noria_free(ibv_context* context, void* base) {
   Engine* engine = soft::engine_of(context);
   if (engine == nullptr) return ENODEV;
   if (base == nullptr) return 0;
-  const auto allocation = engine->memory().take(base);
-  if (!allocation) return EINVAL;
-  engine->neighbours().announce(LinkMessage{.kind = LinkKind::memory_gone, .id = allocation->id},
+  Allocation allocation;
+  if (const int failure = engine->memory().take(base, &allocation); failure != 0) return failure;
+  engine->neighbours().announce(LinkMessage{.kind = LinkKind::memory_gone, .id = allocation.id},
                                 -1);
   return 0;
 }

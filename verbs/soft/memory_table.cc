@@ -1,5 +1,7 @@
 #include "verbs/soft/memory_table.hpp"
 
+#include <errno.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -29,13 +31,15 @@ std::optional<uint32_t> MemoryTable::add(const Request& request) {
   uint32_t allocation = 0;
   uint64_t offset = 0;
   for (size_t i = 0; i < allocations_high_; ++i) {
-    const Allocation& each = allocations_[i];
+    Allocation& each = allocations_[i];
     const auto base = reinterpret_cast<uint64_t>(each.base.get());
     if (each.id == 0 || request.address < base || request.address - base > each.bytes ||
         request.length > each.bytes - (request.address - base))
       continue;
     allocation = each.id;
     offset = request.address - base;
+    ++each.regions;
+    break;
   }
   mr.address.store(request.address, kRelaxed);
   mr.iova.store(request.iova, kRelaxed);
@@ -55,6 +59,9 @@ void MemoryTable::revoke(uint32_t key) {
 
 void MemoryTable::recycle(uint32_t key) {
   MutexLock lock(mutex_);
+  // relaxed: written under the lock.
+  const uint32_t id = shared_.mrs[key >> 16].allocation.load(std::memory_order_relaxed);
+  if (Allocation& in = allocations_[id % kMaxAllocations]; id != 0 && in.id == id) --in.regions;
   free_keys_.push_back(key);
 }
 
@@ -78,11 +85,15 @@ const Allocation* MemoryTable::allocate(size_t bytes) {
   return &*free;
 }
 
-std::optional<Allocation> MemoryTable::take(const void* base) {
+int MemoryTable::take(const void* base, Allocation* out) {
   MutexLock lock(mutex_);
-  for (Allocation& each : allocations_)
-    if (each.id != 0 && each.base.get() == base) return std::exchange(each, Allocation{});
-  return std::nullopt;
+  const auto found = std::find_if(allocations_.begin(), allocations_.end(), [base](const auto& a) {
+    return a.id != 0 && a.base.get() == base;
+  });
+  if (found == allocations_.end()) return EINVAL;
+  if (found->regions != 0) return EBUSY;
+  *out = std::exchange(*found, Allocation{});
+  return 0;
 }
 
 }  // namespace noria::soft

@@ -19,6 +19,7 @@ namespace noria::soft {
 struct Allocation {
   uint32_t id = 0;  // serial << 10 | index; never 0
   size_t bytes = 0;
+  uint32_t regions = 0;  // that lie in it
   Fd fd;
   Mapping<uint8_t> base;
 };
@@ -38,10 +39,11 @@ class MemoryTable {
   void revoke(uint32_t key);
   void recycle(uint32_t key) NORIA_EXCLUDES(mutex_);
 
-  // Memory that peers map; null if there is none to be had. `*out` is valid until free_memory().
+  // Memory that peers map; null if there is none to be had. Valid until take().
   const Allocation* allocate(size_t bytes) NORIA_EXCLUDES(mutex_);
-  // The allocation with this base, taken out of the table, or nothing.
-  std::optional<Allocation> take(const void* base) NORIA_EXCLUDES(mutex_);
+  // Moves the allocation with this base out of the table. 0, EINVAL if there is none, or EBUSY
+  // while a region lies in it: a peer may be in the middle of it, and unmaps it when told.
+  int take(const void* base, Allocation* out) NORIA_EXCLUDES(mutex_);
   // Calls `tell(id, bytes, fd)` for each allocation.
   template <class Tell>
   void for_each_allocation(Tell tell) NORIA_EXCLUDES(mutex_) {

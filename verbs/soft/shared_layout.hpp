@@ -141,7 +141,7 @@ enum NoticeFlag : uint32_t { kHasImm = 1, kIsWrite = 2, kIsInPlace = 4, kSolicit
 
 // ---- hands: what the target is asked to move itself (hands.hpp) ---------------------------------
 constexpr uint32_t kHandSlots = 4;
-constexpr uint64_t kHandBytes = 128 << 10;
+constexpr uint64_t kHandBytes = (128 << 10) - 64;  // with its head a slot is a power of two
 
 struct alignas(64) HandSlot {
   Word64 iova;
@@ -152,6 +152,8 @@ struct alignas(64) HandSlot {
   Word32 target_generation;
   alignas(64) uint8_t data[kHandBytes];
 };
+
+static_assert(sizeof(HandSlot) == 128 << 10, "room for rings is given in powers of two");
 
 // generation of the initiator << 40 | ibv_wc_status of the last answer << 32 | count
 constexpr uint32_t kHandGenerationMask = 0xffffff;
