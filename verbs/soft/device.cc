@@ -147,6 +147,8 @@ ibv_context* open_device(ibv_device* device) {
     errno = EINVAL;
     return nullptr;
   }
+  Fd events(::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
+  if (!events.is_open()) return nullptr;  // errno says why
   if (p.engine == nullptr) p.engine = Engine::start(*p.params);
   if (p.engine == nullptr) {
     errno = ENODEV;
@@ -158,7 +160,7 @@ ibv_context* open_device(ibv_device* device) {
   context->engine = p.engine.get();
   context->context.device = device;
   context->context.cmd_fd = -1;
-  context->context.async_fd = ::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+  context->context.async_fd = events.release();
   context->context.num_comp_vectors = 1;
   context->opened_at = port_stats(*p.engine);
   pthread_mutex_init(&context->context.mutex, nullptr);
