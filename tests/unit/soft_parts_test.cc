@@ -1,9 +1,11 @@
 // The parts of the software HCA that need no second process.
+#include <errno.h>
 #include <gtest/gtest.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <cstring>
 #include <numeric>
 #include <set>
@@ -13,6 +15,7 @@
 #include "verbs/soft/copy_path.hpp"
 #include "verbs/soft/link.hpp"
 #include "verbs/soft/memory_table.hpp"
+#include "verbs/soft/peer.hpp"
 #include "verbs/soft/segment.hpp"
 #include "verbs/soft/set_up_qp.hpp"
 
@@ -105,8 +108,54 @@ TEST_F(MemoryTableTest, A_region_inside_mapped_memory_knows_where) {
   // A region that sticks out of it.  Expect: ordinary memory.
   EXPECT_EQ(find_range(**segment_, across, kPd, kReadWrite, base + memory->bytes, 1)->allocation,
             0u);
-  EXPECT_FALSE(table_->take(memory->base.get() + 1).has_value());
-  EXPECT_TRUE(table_->take(memory->base.get()).has_value());
+
+  // Freed while a region lies in it: a peer may be in the middle of it.  Expect: refused.
+  Allocation taken;
+  const void* start = memory->base.get();
+  EXPECT_EQ(table_->take(memory->base.get() + 1, &taken), EINVAL);
+  EXPECT_EQ(table_->take(start, &taken), EBUSY);
+  table_->revoke(inside);
+  EXPECT_EQ(table_->take(start, &taken), EBUSY);
+  table_->recycle(inside);
+  EXPECT_EQ(table_->take(start, &taken), 0);
+  EXPECT_EQ(table_->take(start, &taken), EINVAL);
+}
+
+TEST(PeerMemory, Is_followed_only_inside_what_was_mapped) {
+  auto segment = Segment::create();
+  ASSERT_TRUE(segment.is_ok());
+  PortSchedule port;
+  const auto peer = Peer::loopback({}, **segment, port, -1);
+  constexpr uint32_t kId = kMaxAllocations + 3;
+  peer->add_mapping(kId, 8192, make_memory_file("test", 8192));
+
+  uint8_t* base = peer->mapped(kId, 0, 8192);
+  ASSERT_NE(base, nullptr);
+  EXPECT_EQ(peer->mapped(kId, 8000, 192), base + 8000);
+
+  // What a peer's words may say: beyond the end, round the address space, another number.
+  EXPECT_EQ(peer->mapped(kId, 8000, 193), nullptr);
+  EXPECT_EQ(peer->mapped(kId, 8193, 0), nullptr);
+  EXPECT_EQ(peer->mapped(kId, UINT64_MAX - 7, 16), nullptr);
+  EXPECT_EQ(peer->mapped(3, 0, 1), nullptr);
+
+  peer->drop_mapping(kId);
+  EXPECT_EQ(peer->mapped(kId, 0, 0), nullptr);
+}
+
+TEST(PeerMemory, A_file_that_its_owner_could_shorten_is_not_mapped) {
+  std::FILE* file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  ASSERT_EQ(::ftruncate(::fileno(file), 4096), 0);
+  EXPECT_EQ(map_shared(::fileno(file), 4096, true), nullptr);
+  std::fclose(file);
+
+  // Of a fixed size, but shorter than was said.
+  const Fd fixed = make_memory_file("test", 4096);
+  EXPECT_EQ(map_shared(fixed.get(), 8192, true), nullptr);
+  void* base = map_shared(fixed.get(), 4096, true);
+  ASSERT_NE(base, nullptr);
+  Unmapper{4096}(base);
 }
 
 TEST(Segment, Rings_are_given_back_zeroed_and_used_again) {

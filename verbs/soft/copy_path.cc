@@ -35,7 +35,7 @@ constexpr size_t kStreamedBytes = 2048;
 
 void copy_to_peer(uint8_t* to, const uint8_t* from, size_t bytes) {
 #if defined(__SSE2__)
-  const bool overlaps = to < from + bytes && from < to + bytes;  // our own memory is a target too
+  const bool overlaps = to < from + bytes && from < to + bytes;  // as in copy_direct()
   if (bytes >= kStreamedBytes && !overlaps) {
     const size_t head = -reinterpret_cast<uintptr_t>(to) & 63;
     std::memcpy(to, from, head);
@@ -62,7 +62,7 @@ void copy_direct(Direction direction, std::span<const iovec> local, uint8_t* rem
   for (const iovec& piece : local) {
     auto* mine = static_cast<uint8_t*>(piece.iov_base);
     if (direction == Direction::from_peer)
-      std::memcpy(mine, remote, piece.iov_len);
+      std::memmove(mine, remote, piece.iov_len);  // our own memory is a target too
     else if (piece.iov_len <= kOrderedBytes)
       copy_ordered(remote, mine, piece.iov_len);
     else
@@ -78,7 +78,8 @@ CopyResult copy_attached(const Peer& peer, Direction direction, std::span<const 
   const ssize_t moved = call(peer.identity().pid, local.data(), local.size(), &theirs, 1, 0);
   if (moved == static_cast<ssize_t>(bytes)) return CopyResult::done;
   if (moved >= 0 || errno == EFAULT) return CopyResult::fault;
-  return errno == ESRCH ? CopyResult::gone : CopyResult::refused;
+  // A process that is ending may be refused before it is not found: look which of the two it is.
+  return errno == ESRCH || peer.has_ended() ? CopyResult::gone : CopyResult::refused;
 }
 
 }  // namespace
@@ -86,7 +87,7 @@ CopyResult copy_attached(const Peer& peer, Direction direction, std::span<const 
 CopyResult copy(const Peer& peer, Direction direction, std::span<const iovec> local,
                 const Range& remote, uint64_t bytes) {
   if (bytes == 0) return CopyResult::done;
-  if (uint8_t* direct = direct_address(peer, remote); direct != nullptr) {
+  if (uint8_t* direct = direct_address(peer, remote, bytes); direct != nullptr) {
     copy_direct(direction, local, direct);
     return CopyResult::done;
   }

@@ -29,12 +29,11 @@ enum class CopyResult {
   refused,  // the kernel does not let us touch the peer
 };
 
-// Where the range can be reached with loads and stores, or null.
-inline uint8_t* direct_address(const Peer& peer, const Range& range) {
+// Where `bytes` of the range can be reached with loads and stores, or null.
+inline uint8_t* direct_address(const Peer& peer, const Range& range, uint64_t bytes) {
   if (peer.is_self()) return reinterpret_cast<uint8_t*>(range.address);
   if (range.allocation == 0) return nullptr;
-  uint8_t* base = peer.mapped(range.allocation);
-  return base != nullptr ? base + range.allocation_offset : nullptr;
+  return peer.mapped(range.allocation, range.allocation_offset, bytes);
 }
 
 // Moves all bytes of `local`, in order, to or from `remote`.

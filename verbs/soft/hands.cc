@@ -33,15 +33,19 @@ HandSlot* own_slots(Engine& engine, Word64& where) {
   return reinterpret_cast<HandSlot*>(engine.shared().rings + offset - 1);
 }
 
-// The target's side of one question.
-ibv_wc_status answer(Qp& qp, const HandSlot& question, uint8_t* reply) {
+// The target's side of one question. `is_read`: it goes to `reply`.
+ibv_wc_status answer(Qp& qp, const HandSlot& question, bool is_read, uint8_t* reply) {
   const uint64_t bytes = question.bytes.load(kRelaxed);
-  const bool is_read = question.is_read.load(kRelaxed) != 0;
+  const uint32_t access = question.access.load(kRelaxed);
   if (bytes > kHandBytes) return IBV_WC_REM_INV_REQ_ERR;
+  // What the initiator wants is its word; what that needs is ours. A SEND has the receive's key.
+  const bool is_send = !is_read && access == IBV_ACCESS_LOCAL_WRITE;
+  const uint32_t needed = is_read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+  if (!is_send && (access != needed || (qp.shared.access.load(kRelaxed) & needed) == 0))
+    return IBV_WC_REM_ACCESS_ERR;
   // Looked up here, under the lock, so that what was revoked before is not touched.
-  const auto range =
-      find_range(qp.engine.shared(), question.key.load(kRelaxed), qp.pd_number,
-                 question.access.load(kRelaxed), question.iova.load(kRelaxed), bytes);
+  const auto range = find_range(qp.engine.shared(), question.key.load(kRelaxed), qp.pd_number,
+                                access, question.iova.load(kRelaxed), bytes);
   if (!range) return IBV_WC_REM_ACCESS_ERR;
   auto* memory = reinterpret_cast<uint8_t*>(range->address);
   if (is_read)
@@ -65,7 +69,7 @@ uint32_t answer_up_to(Qp& qp, uint32_t asked, const HandSlot* questions) {
     const ibv_wc_status status =
         is_read && a.replies == nullptr
             ? IBV_WC_REM_OP_ERR
-            : answer(qp, question, is_read ? a.replies[slot].data : nullptr);
+            : answer(qp, question, is_read, is_read ? a.replies[slot].data : nullptr);
     a.has_refused = status != IBV_WC_SUCCESS;
     ++a.answered;
     // release: our copy comes before; pairs with next_answer().
@@ -150,6 +154,7 @@ void answer_questions(Qp& qp) {
   const HandSlot* questions = where != 0 ? slots_of(*qp.source_peer, where - 1) : nullptr;
   if (questions == nullptr) return;
   a.seen = word;
+  if (hand_count(word) - a.answered > kHandSlots) return;  // more than there can be: not of ours
   if (answer_up_to(qp, hand_count(word), questions) > 0) qp.source_peer->wake();
 }
 

@@ -1,5 +1,6 @@
 // The receiver at work: notices of the peer become completions.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "verbs/soft/async_events.hpp"
@@ -58,7 +59,8 @@ NORIA_HOT void complete(Qp& qp, uint64_t number, const Notice& notice, const uin
   wc->status = static_cast<ibv_wc_status>(notice.status);
   wc->opcode = (notice.flags & kIsWrite) != 0 ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
   wc->vendor_err = 0;
-  wc->byte_len = notice.bytes;
+  const uint32_t bytes = notice.bytes;
+  wc->byte_len = bytes;
   wc->imm_data = notice.imm;
   wc->qp_num = qp.qp_num;
   wc->src_qp = qp.attr.dest_qp_num;
@@ -67,7 +69,7 @@ NORIA_HOT void complete(Qp& qp, uint64_t number, const Notice& notice, const uin
   wc->slid = 0;
   wc->sl = 0;
   wc->dlid_path_bits = 0;
-  if ((notice.flags & kIsInPlace) != 0 && !place(qp, number, in_place, notice.bytes))
+  if ((notice.flags & kIsInPlace) != 0 && (bytes > kInPlace || !place(qp, number, in_place, bytes)))
     wc->status = IBV_WC_LOC_PROT_ERR;
   if (wc->status != IBV_WC_SUCCESS) enter_error(qp);
 }
@@ -103,12 +105,16 @@ int flush(Qp& qp, uint64_t head, ibv_wc* out, int room) {
 // Completions for the notices from `head` on.
 NORIA_HOT int collect(Qp& qp, uint64_t head, uint64_t tail, ibv_wc* out, int room) {
   const SharedQp& source = *qp.source;
-  const uint64_t depth = source.ring_depth.load(kRelaxed);  // ordered by tail
+  // The peer wrote these words (ordered by tail): follow them only inside its segment, and no
+  // further than the receives that we posted.
+  tail = std::min(tail, qp.shared.rq_tail.load(std::memory_order_acquire));  // with post_recv()
+  const uint64_t depth = source.ring_depth.load(kRelaxed);
   const uint64_t ring_at = source.ring_offset.load(kRelaxed);
   const uint64_t in_place_at = source.inplace_offset.load(kRelaxed);
   const uint8_t* rings = qp.source_peer->shared().rings;
-  if (depth > kMaxQueueDepth || ring_at + depth * sizeof(Notice) > kRingArenaBytes ||
-      in_place_at + depth * kInPlace > kRingArenaBytes)
+  if (!std::has_single_bit(depth) || depth > kMaxQueueDepth || ring_at % alignof(Notice) != 0 ||
+      ring_at > kRingArenaBytes || depth * sizeof(Notice) > kRingArenaBytes - ring_at ||
+      in_place_at > kRingArenaBytes || depth * kInPlace > kRingArenaBytes - in_place_at)
     return 0;
   // After a flush the head is past the ring: what was flushed never came through it.
   if (head < tail && tail - head > static_cast<uint64_t>(qp.receives_to().cqe))

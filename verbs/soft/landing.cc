@@ -23,7 +23,7 @@ void Landing::add(const Peer& peer, const std::optional<Range>& range, uint64_t 
   if (length > 0) {
     is_valid = is_valid && range.has_value();
     if (range) at[count] = *range;
-    is_direct = is_direct && range && direct_address(peer, *range) != nullptr;
+    is_direct = is_direct && range && direct_address(peer, *range, length) != nullptr;
   }
   ++count;
 }
@@ -47,12 +47,22 @@ NORIA_HOT Landing find_remote_range(const Qp& qp, const Wqe& wqe) {
 NORIA_HOT Landing find_receive(const Qp& qp) {
   const SharedSegment& theirs = qp.target_peer->shared();
   const SharedQp& target = *qp.target;
-  const uint64_t slot = qp.receives_taken & (target.rq_depth.load(kRelaxed) - 1);
-  const auto& receive = *reinterpret_cast<const SharedRecv*>(
-      theirs.rings + target.rq_offset.load(kRelaxed) + slot * target.rq_stride.load(kRelaxed));
-  const uint32_t pd = target.pd.load(kRelaxed);
-  const auto count = std::min<uint64_t>(receive.sge_count.load(kRelaxed), kMaxSge);
   Landing landing;
+  // The target wrote these words: follow them only inside its segment.
+  const uint64_t slot = qp.receives_taken & qp.ring_mask;
+  const uint64_t offset = target.rq_offset.load(kRelaxed);
+  const uint64_t stride = target.rq_stride.load(kRelaxed);
+  const uint64_t room = stride - sizeof(uint64_t);  // of its entries
+  if (stride < sizeof(uint64_t) || stride % alignof(SharedRecv) != 0 ||
+      offset % alignof(SharedRecv) != 0 || offset > kRingArenaBytes ||
+      (slot + 1) * stride > kRingArenaBytes - offset) {
+    landing.is_valid = false;
+    return landing;
+  }
+  const auto& receive = *reinterpret_cast<const SharedRecv*>(theirs.rings + offset + slot * stride);
+  const uint32_t pd = target.pd.load(kRelaxed);
+  const auto count = std::min(
+      {receive.sge_count.load(kRelaxed), uint64_t{kMaxSge}, uint64_t{room / sizeof(SharedSge)}});
   for (uint64_t i = 0; i < count; ++i) {
     const SharedSge& sge = receive.sge[i];
     const uint64_t length = sge.length.load(kRelaxed);

@@ -88,6 +88,7 @@ void Neighbours::bury() {
       continue;
     }
     Peer* gone = known_[i].peer.get();
+    lose(gone);  // an initiator may have seen its end before we did
     add_inbound(*gone, self_.identity.slot, &buried_);
     std::atomic<Peer*>& latest = latest_[gone->identity().slot];
     if (latest.load(kRelaxed) == gone) latest.store(nullptr, kRelaxed);
@@ -188,8 +189,8 @@ bool Neighbours::take(Contact& contact, Received& received) {
 
 bool Neighbours::admit(Contact& contact, Received& received) {
   const LinkMessage& hello = received.message;
-  if (hello.id == 0 || hello.id >= kSlots || received.fd_count < kLinkFds - 1 ||
-      hello.bytes != sizeof(SharedSegment))
+  if (hello.id == 0 || hello.id >= kSlots || hello.id == self_.identity.slot ||
+      received.fd_count < kLinkFds - 1 || hello.bytes != sizeof(SharedSegment))
     return false;
   Peer* known = find_known(hello.id, hello.cookie);
   const bool is_known = known != nullptr;

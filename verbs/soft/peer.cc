@@ -91,7 +91,7 @@ bool Peer::confirm_alive(Nanoseconds now) const {
 }
 
 void Peer::add_mapping(uint32_t id, size_t bytes, const Fd& fd) {
-  if (mapped(id) != nullptr) return;
+  if (mapped(id, 0, 0) != nullptr) return;
   void* base = map_shared(fd.get(), bytes, true);
   if (base == nullptr) {
     log(LogLevel::warn, "peer in slot %u: cannot map its memory %u of %zu bytes; attach serves",
@@ -104,7 +104,7 @@ void Peer::add_mapping(uint32_t id, size_t bytes, const Fd& fd) {
 }
 
 void Peer::drop_mapping(uint32_t id) {
-  if (mapped(id) == nullptr) return;
+  if (mapped(id, 0, 0) == nullptr) return;
   retire(mapped_[id % kMaxAllocations].exchange(nullptr, std::memory_order_acq_rel));
 }
 

@@ -62,12 +62,15 @@ class Peer {
   bool has_ended() const;  // asks the kernel
   int pidfd() const { return pidfd_.get(); }
 
-  // Where allocation `id` of this peer is mapped here; null while it is not known.
-  uint8_t* mapped(uint32_t id) const {
+  // Where `bytes` at `offset` of this peer's allocation `id` are mapped here; null while it is not
+  // known, or if it has no such bytes.
+  uint8_t* mapped(uint32_t id, uint64_t offset, uint64_t bytes) const {
     const Mapped* entry = mapped_[id % kMaxAllocations].load(std::memory_order_acquire);
+    if (entry == nullptr || entry->id != id) return nullptr;
+    if (offset > entry->bytes || bytes > entry->bytes - offset) return nullptr;
     // relaxed: the allocation's owner keeps it mapped while we hold a mark on a region in it.
-    return entry != nullptr && entry->id == id ? entry->base.load(std::memory_order_relaxed)
-                                               : nullptr;
+    uint8_t* base = entry->base.load(std::memory_order_relaxed);
+    return base != nullptr ? base + offset : nullptr;
   }
   void add_mapping(uint32_t id, size_t bytes, const Fd& fd);
   void drop_mapping(uint32_t id);

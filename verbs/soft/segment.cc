@@ -20,7 +20,9 @@ void Unmapper::operator()(const void* base) const { ::munmap(const_cast<void*>(b
 
 void* map_shared(int fd, size_t bytes, bool writable) {
   struct stat file;
-  if (::fstat(fd, &file) != 0 || file.st_size < 0 || static_cast<uint64_t>(file.st_size) < bytes) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (::fstat(fd, &file) != 0 || file.st_size < 0 || static_cast<uint64_t>(file.st_size) < bytes ||
+      seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     errno = EINVAL;
     return nullptr;
   }
@@ -33,7 +35,9 @@ Fd make_memory_file(const char* name, size_t bytes) {
   Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd.is_open() && ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) fd.reset();
   // Of a fixed size: who maps it cannot be made to fault.
-  if (fd.is_open()) ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  if (fd.is_open() &&
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    fd.reset();
   return fd;
 }
 

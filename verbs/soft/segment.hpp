@@ -45,7 +45,8 @@ struct Unmapper {
 template <class T>
 using Mapping = std::unique_ptr<T, Unmapper>;
 
-// Maps `bytes` of `fd`; null on failure (errno says why), or if the file is shorter.
+// Maps `bytes` of `fd`; null on failure (errno says why), or if the file is shorter, or its owner
+// could make it so: who looks at it would fault.
 void* map_shared(int fd, size_t bytes, bool writable);
 
 // Creates a memfd of `bytes`; not open on failure.
