@@ -7,6 +7,7 @@
 #include <noria/bucketing.h>
 #include <noria/observe.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <thread>
@@ -76,7 +77,7 @@ class RankOfJob {
       memory_[id] = value;
       return noria_grad_ready(reducer, id, memory_[id].data(), nullptr);
     }
-    std::memcpy(view(id), value.data(), value.size());
+    std::copy(value.begin(), value.end(), static_cast<Bytes::value_type*>(view(id)));
     return noria_grad_ready(reducer, id, nullptr, nullptr);
   }
   // In an order that `seed` decides, from several threads.

@@ -1,7 +1,7 @@
 #include "tests/support/thread_ranks.hpp"
 
+#include <algorithm>
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -162,7 +162,7 @@ class ThreadRanks::Shared {
                             chunk.count);
       }
       for (Collective* rank : ranks)
-        std::memcpy(rank->parts[segment.part].out + offset, sum.data(), sum.size());
+        std::copy(sum.begin(), sum.end(), rank->parts[segment.part].out + offset);
     }
   }
 
