@@ -40,6 +40,14 @@ std::string refusal(const Hello& hello, const ControlPlane::Options& options) {
   return {};
 }
 
+void refuse(const Fd& caller, const Failure& why) {
+  PayloadWriter payload;
+  payload.put_i32(why.code);
+  payload.put_text(why.text);
+  const std::string frame = encode_frame(FrameType::failure, payload.bytes());
+  static_cast<void>(::send(caller.get(), frame.data(), frame.size(), MSG_NOSIGNAL));
+}
+
 }  // namespace
 
 void ControlPlane::State::accept_visitors() {
@@ -65,7 +73,7 @@ void ControlPlane::State::serve_visitors() {
     const bool is_empty = got < 0 && (errno == EAGAIN || errno == EINTR);
     if (got > 0) visitor->hello.append(bytes, static_cast<size_t>(got));
     if (visitor->hello.size() == sizeof(Hello)) admit(*visitor);
-    if (joined_ || failed()) return;  // the list is gone
+    if (visitors_.empty()) return;  // the list is gone
     const bool is_over = visitor->hello.size() == sizeof(Hello) || (got <= 0 && !is_empty) ||
                          now - visitor->since > kVisitorPatience;
     visitor = is_over ? visitors_.erase(visitor) : std::next(visitor);
@@ -79,17 +87,15 @@ void ControlPlane::State::admit(Visitor& visitor) {
     log(LogLevel::info, "rank 0: dropped a stranger at the control port");
     return;
   }
+  // Who comes after a failure hears of it: once accepted, it would take our end for the cause.
+  if (failed()) return refuse(visitor.socket, failure_);
   std::string why_not = refusal(hello, options_);
   if (why_not.empty() && peers_[static_cast<size_t>(hello.rank)].has_joined)
     why_not = "two processes were started as rank " + std::to_string(hello.rank) + " of " +
               std::to_string(options_.size) + ": give each its own rank";
   if (!why_not.empty()) {
     // The caller is no rank, so that the fan-out does not reach it.
-    PayloadWriter payload;
-    payload.put_i32(NORIA_E_MISMATCH);
-    payload.put_text(why_not);
-    const std::string frame = encode_frame(FrameType::failure, payload.bytes());
-    static_cast<void>(::send(visitor.socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL));
+    refuse(visitor.socket, {NORIA_E_MISMATCH, why_not});
     visitors_.clear();
     commit({NORIA_E_MISMATCH, why_not});
     return;
