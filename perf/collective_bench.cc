@@ -213,13 +213,13 @@ Exit run_bench(const CollectiveKind& kind, const BenchOptions& options, Communic
                 "# Collective test concluded: " + kind.tool + "\n#\n")
                    .c_str(),
                stdout);
-  if (writes) {
-    const std::string json = nccl_tests_json(
+  std::string json;
+  if (writes)
+    json = nccl_tests_json(
         {kind.tool, options, devices, comm.info(), rows, start_time, noria_version()});
-    if (options.json_to_stdout) std::fputs(json.c_str(), stdout);
-    if (!options.json_file.empty()) write_file(options.json_file, json);
-  }
-  comm.barrier();  // a rank that leaves early looks like a lost one
+  comm.barrier();  // a rank that leaves early looks like a lost one, as one that cannot write would
+  if (writes && options.json_to_stdout) std::fputs(json.c_str(), stdout);
+  if (writes && !options.json_file.empty()) write_file(options.json_file, json);
   return bench.wrong_here() > 0 || wrong_elements(rows) > 0 ? Exit::wrong_result : Exit::ok;
 }
 

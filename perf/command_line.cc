@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <new>
 
+#include "perf/nccl_tests_json.hpp"
 #include "perf/sizes.hpp"
 
 namespace noria::perf {
@@ -105,7 +106,9 @@ CLI::Validator byte_size(uint64_t least, uint64_t most) {
 
 int run_tool(const char* name, int (*body)(int argc, char** argv), int argc, char** argv) {
   try {
-    return body(argc, argv);
+    const int exit = body(argc, argv);
+    require_printed();
+    return exit;
   } catch (const ToolError& error) {
     std::fprintf(stderr, "%s: %s\n", name, error.what());
     return static_cast<int>(error.code());

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -114,6 +115,15 @@ void write_file(const std::string& path, const std::string& text) {
 void require_writable(const std::string& path) {
   if (!path.empty() && !std::ofstream(path, std::ios::app))
     throw ToolError(Exit::environment, path + ": cannot be written: " + strerror(errno));
+}
+
+void require_printed() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  // Of a write that failed earlier only the fact is left.
+  throw ToolError(Exit::environment,
+                  std::string("standard output cannot be written: ") +
+                      (errno != 0 ? strerror(errno) : "an earlier write failed"));
 }
 
 }  // namespace noria::perf

@@ -39,5 +39,7 @@ std::string time_text();
 void write_file(const std::string& path, const std::string& text);
 // The same failure before a long run instead of after it. An empty path is fine.
 void require_writable(const std::string& path);
+// Throws it when something printed since the start did not reach standard output.
+void require_printed();
 
 }  // namespace noria::perf

@@ -146,6 +146,8 @@ Trace parse_trace(const std::string& text, const std::string& file) {
     json = Json::parse(text);
   } catch (const Json::parse_error& error) {
     place.refuse("not JSON at byte " + std::to_string(error.byte));
+  } catch (const Json::out_of_range&) {
+    place.refuse("a number is too large");
   }
   if (!json.is_object()) place.refuse("must be an object with name and tensors");
   only_fields(json, {"name", "tensors", "arrival"}, place);
@@ -171,7 +173,9 @@ Trace load_trace(const std::string& name_or_path) {
   if (auto trace = make_trace(name_or_path)) return *std::move(trace);
   std::ifstream file(name_or_path);
   std::ostringstream text;
-  if (file && text << file.rdbuf()) return parse_trace(text.str(), name_or_path);
+  const bool has_text = file && text << file.rdbuf();
+  const bool is_empty = file && file.peek() == EOF && !file.bad();  // and not a folder
+  if (has_text || is_empty) return parse_trace(text.str(), name_or_path);
   std::string nearest;
   size_t least = SIZE_MAX;
   for (const std::string& name : trace_names())

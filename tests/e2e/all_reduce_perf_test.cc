@@ -114,6 +114,14 @@ TEST(All_reduce_perf, A_file_that_cannot_be_written_is_said_before_the_run) {
             "all_reduce_perf: /nowhere/x.json: cannot be written: No such file or directory\n");
 }
 
+TEST(All_reduce_perf, A_full_disk_is_said_once_and_exit_3) {
+  const ToolEnd end =
+      run_tool_to_end({"all_reduce_perf", "-g", "2", "-b", "8", "-e", "8", "-J", "/dev/full"});
+  EXPECT_EQ(end.exit_code, 3);
+  EXPECT_EQ(end.err,
+            "all_reduce_perf: rank 0: /dev/full: cannot be written: No space left on device\n");
+}
+
 TEST(All_reduce_perf, A_bad_variable_is_said_once_for_all_ranks) {
   const ToolEnd end =
       run_tool_to_end({"all_reduce_perf", "-g", "4"}, {{"NORIA_RING_FETCH", "reads"}});

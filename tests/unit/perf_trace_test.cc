@@ -96,7 +96,9 @@ std::string refusal_of(const std::string& tensor, const std::string& more = "") 
 }
 
 TEST(Trace_file, Bad_files_are_refused_naming_file_tensor_and_field) {
+  EXPECT_EQ(refusal(""), "m.json: not JSON at byte 1");
   EXPECT_EQ(refusal("{"), "m.json: not JSON at byte 2");
+  EXPECT_EQ(refusal(R"({"name": 1e400})"), "m.json: a number is too large");
   EXPECT_EQ(refusal("[]"), "m.json: must be an object with name and tensors");
   EXPECT_EQ(refusal(R"({"tensors": []})"), "m.json: name is missing");
   EXPECT_EQ(refusal(R"({"name": "m"})"), "m.json: tensors is missing");
@@ -105,6 +107,15 @@ TEST(Trace_file, Bad_files_are_refused_naming_file_tensor_and_field) {
   EXPECT_EQ(refusal(R"({"name": "m", "tensors": [1]})"), "m.json: tensor 0: must be an object");
   EXPECT_EQ(refusal(R"({"name": "m", "tensors": [], "arival": []})"),
             "m.json: 'arival' is not a field here; known are arrival, name, tensors");
+}
+
+TEST(Trace_file, An_empty_file_is_a_bad_file_and_no_unknown_model) {
+  try {
+    load_trace("/dev/null");
+    FAIL();
+  } catch (const ToolError& error) {
+    EXPECT_STREQ(error.what(), "/dev/null: not JSON at byte 1");
+  }
 }
 
 TEST(Trace_file, Bad_tensors_are_refused_by_name_and_field) {
