@@ -121,7 +121,9 @@ Outcome<std::unique_ptr<transport::Domain>> Comm::open_device() {
                    "cannot use the RDMA device of " + provider_->library_path() + ": " +
                        to_string(status.code()) +
                        (status.raw() != 0 ? " (" + std::to_string(status.raw()) + ")" : "") +
-                       "; NORIA_SOFT=1 takes the software HCA"};
+                       (provider_->kind() == verbs::ProviderKind::software
+                            ? "; look at the limits of this process (ulimit -a)"
+                            : "; NORIA_SOFT=1 takes the software HCA")};
   }
   if (rank_ == 0 && !provider_->notice().empty())
     log(LogLevel::info, "%s", provider_->notice().c_str());
