@@ -168,8 +168,8 @@ TEST(EngineTest, A_waiting_driver_sleeps_rather_than_spins) {
   ASSERT_TRUE(eventually([] { return fake_ring().sleeps > 0; }));
   const uint64_t advances = fake_ring().advances;
   ::poll(nullptr, 0, 100);
-  // Expect: it looks now and then; a late wake-up may let it spin once more for its 30 us, which are
-  // some thousand turns. Spinning on would be ten million.
+  // Expect: it looks now and then; a late wake-up may let it spin once more for its 30 us, which
+  // are some thousand turns. Spinning on would be ten million.
   EXPECT_LE(fake_ring().advances - advances, 100'000u);
   fake_ring().grant(FakeRing::kSteps);
   EXPECT_TRUE(is_done_by_itself(collective));
