@@ -29,6 +29,16 @@ Params params_to_meet_by() {
   return load_params_named(environ, {"NORIA_ROOT", "NORIA_SOCKET_IFNAME"});
 }
 
+// As noria_comm_info says it.
+uint32_t reads_of(RingFetch fetch) {
+  switch (fetch) {
+    case RingFetch::message: return 0;
+    case RingFetch::read: return 1;
+    case RingFetch::by_memory: return 2;
+  }
+  return 0;
+}
+
 Nanoseconds milliseconds(uint32_t given, uint64_t otherwise) {
   return static_cast<Nanoseconds>(given != 0 ? given : otherwise) * 1'000'000;
 }
@@ -215,7 +225,7 @@ noria_comm_info Comm::info() const {
     return info;
   }
   const VerbsStats stats = engine_->domain()->stats();
-  info.reads = engine_->ring()->uses_reads() ? 1 : 0;
+  info.reads = reads_of(engine_->ring()->fetch());
   info.sent_bytes = stats.sent_bytes;
   info.received_bytes = stats.received_bytes;
   put(info.device, sizeof info.device, engine_->domain()->describe());

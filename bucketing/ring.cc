@@ -236,6 +236,6 @@ Ring::Progress Ring::advance() { return state_->advance(); }
 const Failure& Ring::failure() const { return state_->failure(); }
 void Ring::close() { state_->close(); }
 std::string Ring::waiting_for() const { return state_->waiting_for(); }
-bool Ring::uses_reads() const { return state_->uses_reads(); }
+RingFetch Ring::fetch() const { return state_->fetch(); }
 
 }  // namespace noria::bucketing

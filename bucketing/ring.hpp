@@ -54,12 +54,12 @@ class Ring {
 
   // Gives up: closes the connections and forgets the current collective. No byte lands in anybody's
   // memory afterwards, so that the engine may hand failed buffers back. Only failure(),
-  // waiting_for(), uses_reads() and the destructor follow.
+  // waiting_for(), fetch() and the destructor follow.
   void close();
 
   // What it waits for now, for time-outs: "segment 3 of 12 from rank 2".
   std::string waiting_for() const;
-  bool uses_reads() const;
+  RingFetch fetch() const;
 
  private:
   class State;

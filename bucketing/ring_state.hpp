@@ -35,7 +35,7 @@ class Ring::State {
 
   const Failure& failure() const { return core_.failure(); }
   std::string waiting_for() const;
-  bool uses_reads() const { return fetch_ != RingFetch::message; }
+  RingFetch fetch() const { return fetch_; }
   const RingPlace& place() const { return core_.place(); }
   ControlPlane& control() { return *control_; }
 

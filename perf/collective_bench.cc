@@ -158,7 +158,8 @@ std::string header_of(const CollectiveKind& kind, const BenchOptions& options,
   }
   header += "#\n";
   if (info.size > 1)
-    header += std::string("# fetch: ") + (info.reads != 0 ? "one-sided reads" : "messages") + "\n";
+    header +=
+        std::string("# fetch: ") + (fetches_by_reads(info) ? "one-sided reads" : "messages") + "\n";
   if (info.notice[0] != '\0') header += std::string("# ") + info.notice + "\n";
   return header;
 }

@@ -20,6 +20,9 @@ struct DeviceLine {
   std::string device;
 };
 
+// How a bench's buffers are fetched: they are memory of the tool's own.
+constexpr bool fetches_by_reads(const noria_comm_info& info) { return info.reads == 1; }
+
 struct JsonInput {
   const char* tool;
   const BenchOptions& options;

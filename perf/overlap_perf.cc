@@ -147,7 +147,7 @@ void describe(const Communicator& comm, RankReport& report) {
   const noria_comm_info info = comm.info();
   report.device = info.device;
   report.notice = info.notice;
-  report.reads = info.reads != 0;
+  report.reads = info.reads;
 }
 
 // Flat all-reduces over the link, no backward pass: the fastest, and what device they ran on.

@@ -1,6 +1,7 @@
 #include "perf/overlap_report.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
@@ -14,6 +15,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kRatioTolerance = 0.1;
+
+// By noria_comm_info::reads.
+constexpr std::array<const char*, 3> kFetchTexts{
+    "messages", "one-sided reads", "one-sided reads from the reducer's arena, messages elsewhere"};
+constexpr std::array<const char*, 3> kFetchNames{"message", "read", "by memory"};
 
 [[gnu::format(printf, 1, 2)]] std::string text_of(const char* format, ...) {
   char text[512];
@@ -154,8 +160,7 @@ std::string overlap_table(const OverlapSummary& s) {
       static_cast<double>(s.bytes) * 1e-6, s.ranks, s.copies ? "copies" : "arena", s.backward_ms);
   text += link_line(s);
   if (!s.device.empty()) text += "# device: " + s.device + "\n";
-  if (s.ranks > 1)
-    text += std::string("# fetch: ") + (s.reads ? "one-sided reads" : "messages") + "\n";
+  if (s.ranks > 1) text += std::string("# fetch: ") + kFetchTexts.at(s.reads) + "\n";
   text +=
       "#\n"
       "#      mode       step       step       comm     exposed  efficiency       bus       CPU  "
@@ -183,7 +188,7 @@ std::string overlap_json(const OverlapSummary& s) {
   json["rate_gbit"] = s.rate_gbit;
   json["latency_us"] = s.latency_us;
   json["device"] = s.device;
-  json["fetch"] = s.reads ? "read" : "message";
+  json["fetch"] = kFetchNames.at(s.reads);
   json["notice"] = s.notice;
   json["modes"] = Json::array();
   for (const ModeSummary& mode : s.modes)

@@ -17,7 +17,7 @@ namespace noria::perf {
 // One rank's part, as text through a pipe.
 struct RankReport {
   std::string device, notice;
-  bool reads = false;
+  uint32_t reads = 0;  // as noria_comm_info has it
   std::vector<ModeResult> modes;
   std::vector<double> flat_ms;  // calibration
 };
@@ -50,7 +50,7 @@ struct OverlapSummary {
   std::optional<double> comm_ratio;      // asked
   double rate_gbit = 0, latency_us = 0;  // shaped; 0: not
   std::string device, notice;
-  bool reads = false;
+  uint32_t reads = 0;  // as noria_comm_info has it
   std::vector<ModeSummary> modes;
   std::optional<double> full_buckets_step_ms;  // floor for buckets that start only when full
 };

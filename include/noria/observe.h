@@ -43,7 +43,9 @@ typedef struct {
   uint32_t struct_size;
   int32_t rank;
   int32_t size;
-  uint32_t reads;      /* 1: the ring pulls by one-sided reads; 0: by messages */
+  /* How the ring fetches: 0 by messages; 1 by one-sided reads; 2 by reads from a reducer's arena,
+   * by messages from the caller's own memory. */
+  uint32_t reads;
   uint64_t sent_bytes; /* payload as the device counted it, since the communicator was made */
   uint64_t received_bytes;
   char device[256]; /* "noria0 port 1 (software HCA, cross-memory attach)" */

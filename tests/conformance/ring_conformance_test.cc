@@ -34,7 +34,8 @@ class RingConformance : public ::testing::TestWithParam<Case> {
     test::run_ranks(param.ranks, [&](int32_t rank, test::Wire&) {
       test::RingRank member(point, rank, param.ranks, param.fetch);
       ASSERT_NE(member.ring, nullptr);
-      ASSERT_EQ(member.ring->uses_reads(), std::string(param.fetch) != "message");
+      ASSERT_EQ(member.ring->fetch() == RingFetch::message, std::string(param.fetch) == "message");
+      ASSERT_EQ(member.ring->fetch() == RingFetch::read, std::string(param.fetch) == "read");
       body(member);
     });
   }

@@ -79,7 +79,7 @@ Ring::Progress Ring::advance() {
 const Failure& Ring::failure() const { return test::fake_ring().failure; }
 void Ring::close() { test::fake_ring().is_closed = true; }
 std::string Ring::waiting_for() const { return "segment 3 of 12 from rank 7"; }
-bool Ring::uses_reads() const { return true; }
+RingFetch Ring::fetch() const { return RingFetch::read; }
 
 }  // namespace noria::bucketing
 

@@ -14,7 +14,7 @@ constexpr int64_t kMs = 1'000'000;
 
 RankReport report_of(int64_t begin_ms, std::vector<double> steps,
                      std::vector<double> communication) {
-  RankReport report{.device = "noria0 port 1", .notice = "a notice", .reads = true};
+  RankReport report{.device = "noria0 port 1", .notice = "a notice", .reads = 1};
   ModeResult mode{.mode = Mode::bucketed,
                   .step_ms = std::move(steps),
                   .communication_ms = std::move(communication),
@@ -96,7 +96,7 @@ OverlapSummary summary_of_one() {
   summary.latency_us = 20;
   summary.device = "noria0 port 1";
   summary.notice = "no RDMA device was found";
-  summary.reads = true;
+  summary.reads = 1;
   summary.full_buckets_step_ms = 13.5;
   summary.modes = {{.mode = Mode::bucketed,
                     .step_ms = 12.5,
@@ -109,6 +109,18 @@ OverlapSummary summary_of_one() {
                     .cpu_s_per_gb = 0.5,
                     .wrong = 0}};
   return summary;
+}
+
+TEST(Overlap_table, Says_that_the_way_to_fetch_may_depend_on_the_memory) {
+  OverlapSummary summary = summary_of_one();
+  summary.reads = 2;
+  // Expect: no claim of reads for what goes by messages.
+  EXPECT_NE(
+      overlap_table(summary).find("# fetch: one-sided reads from the reducer's arena, messages "
+                                  "elsewhere\n"),
+      std::string::npos);
+  summary.reads = 0;
+  EXPECT_NE(overlap_table(summary).find("# fetch: messages\n"), std::string::npos);
 }
 
 TEST(Overlap_table, Says_what_ran_over_what_link_and_with_what_result) {
