@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "tests/support/gradients.hpp"
@@ -41,7 +42,7 @@ class RankReducer {
     const Bytes value = test::gradient(rank, step, model[id]);
     if (is_arena_) {
       const auto view = reducer.view(id).value();
-      std::memcpy(view.data(), value.data(), value.size());
+      std::copy(value.begin(), value.end(), reinterpret_cast<Bytes::value_type*>(view.data()));
       return reducer.grad_ready(id, id % 2 == 0 ? nullptr : view.data());
     }
     memory_.resize(model.size());
