@@ -31,9 +31,11 @@ struct Options {
   std::string results;
 };
 
-// The three that run in turn.
-enum Contender : size_t { kMpi = 0, kRead = 1, kMessage = 2 };
-constexpr std::array<const char*, 3> kNames{"OpenMPI", "noria, reads", "noria, messages"};
+// Those that run in turn: OpenMPI, noria as users have it, and noria held to one way of fetching.
+enum Contender : size_t { kMpi = 0, kNoria = 1, kRead = 2, kMessage = 3 };
+constexpr std::array<Contender, 4> kAll{kMpi, kNoria, kRead, kMessage};
+constexpr std::array<const char*, 4> kNames{"OpenMPI", "noria", "reads", "messages"};
+constexpr std::array<const char*, 4> kFetch{"", "auto", "read", "message"};
 
 struct Command {
   std::vector<std::string> words;
@@ -59,7 +61,7 @@ Command command_of(Contender who, const Options& options, const std::string& byt
             {}};
   return {{own_folder() + "all_reduce_perf", "-g", std::to_string(options.ranks), "-b", bytes, "-e",
            bytes, "-n", n, "-w", w, "-c", "0", "--json"},
-          {{"NORIA_RING_FETCH", who == kRead ? "read" : "message"}}};
+          {{"NORIA_RING_FETCH", kFetch[who]}}};
 }
 
 double time_us(Contender who, const Options& options, const std::string& bytes,
@@ -81,30 +83,30 @@ double time_us(Contender who, const Options& options, const std::string& bytes,
 
 struct SizeResult {
   uint64_t bytes = 0;
-  std::array<double, 3> median_us{};
-  std::array<double, 3> ratio{};  // MPI's time over the contender's: median of the rounds' ratios
+  std::array<double, 4> median_us{};
+  std::array<double, 4> ratio{};  // MPI's time over the contender's: median of the rounds' ratios
 };
 
 SizeResult measure(const Options& options, uint64_t bytes) {
   const std::string text = std::to_string(bytes);
-  std::array<int64_t, 3> iterations{};
-  for (const Contender who : {kMpi, kRead, kMessage}) {
+  std::array<int64_t, 4> iterations{};
+  for (const Contender who : kAll) {
     const double pilot = time_us(who, options, text, kPilotIterations);
     iterations[who] = std::max<int64_t>(std::llround(options.seconds * 1e6 / std::max(pilot, 0.1)),
                                         kPilotIterations);
   }
-  std::array<std::vector<double>, 3> times, ratios;
+  std::array<std::vector<double>, 4> times, ratios;
   for (int round = 0; round < options.rounds; ++round) {
     if (::isatty(STDERR_FILENO) != 0)
       std::fprintf(stderr, "\r\033[K%s bytes: round %d of %d\r", text.c_str(), round + 1,
                    options.rounds);
-    for (const Contender who : {kMpi, kRead, kMessage}) {
+    for (const Contender who : kAll) {
       times[who].push_back(time_us(who, options, text, iterations[who]));
       ratios[who].push_back(times[kMpi].back() / times[who].back());
     }
   }
   SizeResult result{.bytes = bytes};
-  for (const Contender who : {kMpi, kRead, kMessage}) {
+  for (const Contender who : kAll) {
     result.median_us[who] = median(times[who]);
     result.ratio[who] = median(ratios[who]);
   }
@@ -115,19 +117,31 @@ double bus_gb_s(const SizeResult& r, Contender who, int ranks) {
   return static_cast<double>(r.bytes) * 1e-9 * 2 * (ranks - 1) / ranks / (r.median_us[who] * 1e-6);
 }
 
+// A column of times and one of bus bandwidths for each, then the ratios.
 std::string table_of(const std::vector<SizeResult>& results, int ranks) {
-  std::string text =
-      "| bytes | OpenMPI us | reads us | messages us | OpenMPI GB/s | reads GB/s | messages GB/s | "
-      "reads / OpenMPI | messages / OpenMPI |\n"
-      "|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+  std::string head = "| bytes |";
+  std::string rule = "|---:|";
+  const auto add_column = [&](const std::string& title) {
+    head += " " + title + " |";
+    rule += "---:|";
+  };
+  for (const Contender who : kAll) add_column(std::string(kNames[who]) + " us");
+  for (const Contender who : kAll) add_column(std::string(kNames[who]) + " GB/s");
+  for (const Contender who : {kNoria, kRead, kMessage})
+    add_column(std::string(kNames[who]) + " / OpenMPI");
+
+  std::string text = head + "\n" + rule + "\n";
+  const auto add_number = [&text](const char* format, double value) {
+    std::array<char, 32> cell{};
+    std::snprintf(cell.data(), cell.size(), format, value);
+    text += std::string(" ") + cell.data() + " |";
+  };
   for (const SizeResult& r : results) {
-    std::array<char, 256> line{};
-    std::snprintf(line.data(), line.size(),
-                  "| %llu | %.1f | %.1f | %.1f | %.2f | %.2f | %.2f | %.2f x | %.2f x |\n",
-                  static_cast<unsigned long long>(r.bytes), r.median_us[kMpi], r.median_us[kRead],
-                  r.median_us[kMessage], bus_gb_s(r, kMpi, ranks), bus_gb_s(r, kRead, ranks),
-                  bus_gb_s(r, kMessage, ranks), r.ratio[kRead], r.ratio[kMessage]);
-    text += line.data();
+    text += "| " + std::to_string(r.bytes) + " |";
+    for (const Contender who : kAll) add_number("%.1f", r.median_us[who]);
+    for (const Contender who : kAll) add_number("%.2f", bus_gb_s(r, who, ranks));
+    for (const Contender who : {kNoria, kRead, kMessage}) add_number("%.2f x", r.ratio[who]);
+    text += "\n";
   }
   return text;
 }
@@ -150,21 +164,22 @@ std::string report_of(const Options& options, const std::vector<SizeResult>& res
       std::to_string(options.rounds) + " rounds in turn, each about " +
       detail::number_text(options.seconds) + " s. " + time_text() + ", " + machine_text() +
       ".\n\n" + table_of(results, options.ranks) + "\n";
-  for (const Contender who : {kMpi, kRead}) {
+  for (const Contender who : {kMpi, kNoria}) {
     const Command command = command_of(who, options, "BYTES", 0);
     text += std::string("    ") + command_text(command.words, command.environment) + "\n";
   }
   return text +
-         "\n(iterations are chosen so that a run takes that long; NORIA_RING_FETCH=message "
-         "for the other column)\n";
+         "\n(iterations are chosen so that a run takes that long; NORIA_RING_FETCH=read and "
+         "NORIA_RING_FETCH=message for the other columns)\n";
 }
 
 int body(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "Times noria's all-reduce, by reads and by messages, and OpenMPI's over shared memory, in "
-      "turn; "
-      "prints medians and ratios.\nExit: 0, 2 usage, 3 a program is missing or failed.",
+      "Times OpenMPI's all-reduce over shared memory, noria's, and noria's by reads and by "
+      "messages "
+      "alone, in turn; prints medians and ratios.\nExit: 0, 2 usage, 3 a program is missing or "
+      "failed.",
       kName);
   app.add_option("--sizes", options.sizes, "bytes (64K,1M,25M)")
       ->delimiter(',')
