@@ -263,7 +263,6 @@ Replay::Replay(const ReplayPlan& plan, Communicator& comm) : plan_(plan), comm_(
   // Threads that exist keep theirs; the compute thread should not oversleep by the usual 50 us.
   ::prctl(PR_SET_TIMERSLACK, 1000UL);
 }
-Replay::~Replay() = default;
 
 ModeResult Replay::run(Mode mode, const std::function<void(int)>& progress) {
   std::unique_ptr<Strategy> strategy;

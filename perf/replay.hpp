@@ -71,7 +71,6 @@ struct ModeResult {
 class Replay {
  public:
   Replay(const ReplayPlan& plan, Communicator& comm);
-  ~Replay();
 
   // Collective. `progress` is called with the number of each step that begins.
   ModeResult run(Mode mode, const std::function<void(int)>& progress);

@@ -204,6 +204,8 @@ uint64_t wrong_floats(const T* result, uint64_t first, uint64_t count, const Dat
   if (is_bitwise(spec)) {
     for (uint64_t i = 0; i < count; ++i) {
       const T expected = element_of<T>(reference.value[i]);
+      // Bits, not values: -0 is not 0 here, and a NaN equals itself.
+      // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
       wrong += std::memcmp(&expected, &result[i], sizeof(T)) != 0 ? 1U : 0U;
     }
     return wrong;

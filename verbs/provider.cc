@@ -33,7 +33,7 @@ std::string software_library_path() {
   }
   folder.erase(folder.rfind('/') == std::string::npos ? 0 : folder.rfind('/') + 1);
   for (const char* step : {"", "../lib/"}) {
-    const std::string candidate = folder + step + kSoftwareLibrary;
+    std::string candidate = folder + step + kSoftwareLibrary;
     if (access(candidate.c_str(), R_OK) == 0) return candidate;
   }
   return folder + kSoftwareLibrary;

@@ -125,7 +125,7 @@ ibv_device** list_devices(int* count) {
     errno = EINVAL;
     return nullptr;
   }
-  auto** list = static_cast<ibv_device**>(std::calloc(2, sizeof(ibv_device*)));
+  auto** list = static_cast<ibv_device**>(std::calloc(2, sizeof(void*)));
   static Device the_device{};
   the_device.node_type = IBV_NODE_CA;
   the_device.transport_type = IBV_TRANSPORT_IB;
