@@ -18,7 +18,7 @@ TEST(Compare_mpi, Prints_a_row_per_size_and_both_commands_and_appends_them_to_a_
   EXPECT_NE(end.out.find("\n| 4096 | "), std::string::npos) << end.out;
   EXPECT_NE(end.out.find("\n| 16384 | "), std::string::npos);
   EXPECT_NE(end.out.find("    mpirun "), std::string::npos);
-  EXPECT_NE(end.out.find("    NORIA_RING_FETCH=read "), std::string::npos);
+  EXPECT_NE(end.out.find("    NORIA_RING_FETCH=auto "), std::string::npos);
   std::ostringstream written;
   written << std::ifstream(file).rdbuf();
   EXPECT_EQ(written.str(), "\n## " + end.out);
