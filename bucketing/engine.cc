@@ -24,10 +24,10 @@ namespace {
 constexpr Nanoseconds kShortestNap = 50_us;
 constexpr Nanoseconds kLongestNap = 5_ms;
 
-// An answer of a neighbour that runs comes within kSpin. One that slept needs its wake-up first, 40
-// to 100 us: whoever sleeps before that is over is itself asleep when the answer comes, and two ranks
-// keep each other slow for good (64 KiB: 75 us a call instead of 15). So the driver goes on looking
-// until kYield, but lets others have the core.
+// An answer of a neighbour that runs comes within kSpin. One that slept needs its wake-up first,
+// 40 to 100 us: whoever sleeps before that is over is itself asleep when the answer comes, and two
+// ranks keep each other slow for good (64 KiB: 75 us a call instead of 15). So the driver goes on
+// looking until kYield, but lets others have the core.
 constexpr Nanoseconds kSpin = 30_us;
 constexpr Nanoseconds kYield = 200_us;
 

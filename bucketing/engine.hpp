@@ -2,8 +2,8 @@
 //
 // Collectives run in order of submission. Whoever has the seat drives: the communication thread, or
 // a thread that waits for a result, which saves two thread switches a call. A driver that finds
-// nothing to move looks on for at most kYield, then sleeps in Domain::arm_and_wait() with the seat, a
-// quarter of the time it has waited at a time, since credits land without a completion. With
+// nothing to move looks on for at most kYield, then sleeps in Domain::arm_and_wait() with the seat,
+// a quarter of the time it has waited at a time, since credits land without a completion. With
 // nothing queued the seat is empty and the communication thread sleeps on a descriptor of its own,
 // so that an idle engine costs nothing and a blocking call wakes nobody.
 //
