@@ -39,6 +39,7 @@ struct Params {
   // Variables of other programs that noria honours, where its own is unset.
   std::string nccl_socket_ifname;
   std::string nccl_socket_family;
+  std::string ld_preload;
   // What a launcher says of this process; empty where absent.
   std::string rank, world_size, local_rank, master_addr, master_port;
 };
@@ -59,6 +60,7 @@ namespace detail {
 inline void take_foreign(std::string_view name, std::string_view value, Params* params) {
   if (name == "NCCL_SOCKET_IFNAME") params->nccl_socket_ifname = value;
   if (name == "NCCL_SOCKET_FAMILY") params->nccl_socket_family = value;
+  if (name == "LD_PRELOAD") params->ld_preload = value;
   if (name == "RANK") params->rank = value;
   if (name == "WORLD_SIZE") params->world_size = value;
   if (name == "LOCAL_RANK") params->local_rank = value;

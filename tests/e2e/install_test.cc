@@ -88,6 +88,8 @@ TEST_F(InstallTest, The_software_hca_lies_beside_the_library) {
   // Expect: where libnoria looks for it, which is its own folder.
   EXPECT_TRUE(fs::exists(prefix() / NORIA_LIBDIR / "libnoria.so"));
   EXPECT_TRUE(fs::exists(prefix() / NORIA_LIBDIR / "libnoria-softverbs.so"));
+  // Expect: where noria_soft looks for it too.
+  EXPECT_EQ(run((prefix() / "bin/noria_soft").string() + " true"), 0) << log();
 }
 
 }  // namespace

@@ -5,6 +5,11 @@ if(TARGET all_reduce_perf)
     target_compile_definitions(${tool}_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
     add_dependencies(${tool}_test ${tool})
   endforeach()
+  # no-sanitizer: programs that are not instrumented cannot load an instrumented library.
+  noria_test(NAME noria_soft_test LABELS e2e no-sanitizer SOURCES e2e/noria_soft_test.cc e2e/tool_runs.cc
+             LIBS noria_perf_pure)
+  target_compile_definitions(noria_soft_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
+  add_dependencies(noria_soft_test noria_soft)
   if(TARGET mpi_all_reduce_bench)
     noria_test(NAME compare_mpi_test LABELS e2e TIMEOUT 180
                SOURCES e2e/compare_mpi_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)

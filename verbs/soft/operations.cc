@@ -52,6 +52,7 @@ int do_query_device_ex(ibv_context*, const ibv_query_device_ex_input*, ibv_devic
                        size_t bytes) {
   ibv_device_attr_ex attr{};
   attr.orig_attr = device_attributes();
+  attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags;
   attr.phys_port_cnt_ex = 1;
   if (bytes < sizeof attr.orig_attr) return EINVAL;
   std::memset(out, 0, bytes);

@@ -53,3 +53,5 @@ NORIA_EXPORT ibv_pd* ibv_import_pd(ibv_context*, uint32_t) { return no_object<ib
 NORIA_EXPORT void ibv_unimport_pd(ibv_pd*) {}
 NORIA_EXPORT ibv_mr* ibv_import_mr(ibv_pd*, uint32_t) { return no_object<ibv_mr>(); }
 NORIA_EXPORT void ibv_unimport_mr(ibv_mr*) {}
+NORIA_EXPORT ibv_dm* ibv_import_dm(ibv_context*, uint32_t) { return no_object<ibv_dm>(); }
+NORIA_EXPORT void ibv_unimport_dm(ibv_dm*) {}
