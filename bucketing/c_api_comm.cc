@@ -174,6 +174,11 @@ noria_status noria_comm_abort(noria_comm* comm, const char* why) {
   return NORIA_OK;
 }
 
+noria_status noria_comm_status(const noria_comm* comm) {
+  if (comm == nullptr) return refuse(null_argument("noria_comm_status", "comm"));
+  return answer(comm->comm->status());
+}
+
 void noria_comm_destroy(noria_comm* comm) { delete comm; }
 
 // ---- collectives --------------------------------------------------------------------------------

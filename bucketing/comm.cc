@@ -167,6 +167,11 @@ void Comm::abort(const std::string& why) {
       {NORIA_E_ABORTED, on_rank(rank_, "noria_comm_abort()" + (why.empty() ? "" : ": " + why))});
 }
 
+Outcome<Ok> Comm::status() const {
+  if (!engine_->failed()) return Ok{};
+  return engine_->failure();
+}
+
 // ---- collectives --------------------------------------------------------------------------------
 
 Outcome<Ok> Comm::fill(Collective& collective, Kind kind, int32_t root, const Part* part) const {

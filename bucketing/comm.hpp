@@ -3,8 +3,8 @@
 // create() meets the other ranks first and opens the device then, so that a rank that cannot take
 // part says so to all: every rank fails with the same text, which names that rank.
 //
-// Threads: create() and destructor init only; collectives one at a time; abort() and the waiting
-// calls of works any thread.
+// Threads: create() and destructor init only; collectives one at a time; abort(), status() and the
+// waiting calls of works any thread.
 #pragma once
 
 #include <noria/bucketing.h>
@@ -52,6 +52,8 @@ class Comm {
   Outcome<noria_work*> launch(Kind kind, int32_t root, const Part* part);
 
   void abort(const std::string& why);
+  // What every call fails with from now on; OK before.
+  Outcome<Ok> status() const;
   noria_comm_info info() const;
   ReducerHost reducer_host();
 

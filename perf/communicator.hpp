@@ -36,6 +36,8 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   noria_comm_info info() const;
+  // Throws once the communicator has failed. Costs next to nothing.
+  void check(const char* what) const { require(noria_comm_status(comm_.get()), what); }
 
   void barrier();
   // Element by element over all ranks; every rank gets the result.

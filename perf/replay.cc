@@ -22,6 +22,16 @@ void sleep_until(Nanoseconds when) {
   }
 }
 
+// Computes until then. A backward pass may be long: the death of another rank ends it.
+void compute_until(Nanoseconds when, const Communicator& comm) {
+  constexpr Nanoseconds kSlice = 100_ms;
+  for (Nanoseconds next = now_ns() + kSlice; next < when; next += kSlice) {
+    sleep_until(next);
+    comm.check("the backward pass");
+  }
+  sleep_until(when);
+}
+
 // Averages, as training wants them; sums where a tensor is of integers.
 noria_op op_of(const Trace& trace) {
   const bool integers = std::any_of(trace.tensors.begin(), trace.tensors.end(),
@@ -282,7 +292,8 @@ ModeResult Replay::run(Mode mode, const std::function<void(int)>& progress) {
     times.begin_ns = now_ns();
     strategy->begin();
     for (const uint32_t index : plan_.times.order) {
-      sleep_until(times.begin_ns + static_cast<Nanoseconds>(plan_.times.ready_ms[index] * 1e6));
+      compute_until(times.begin_ns + static_cast<Nanoseconds>(plan_.times.ready_ms[index] * 1e6),
+                    comm_);
       times.ready_ns.push_back(now_ns());
       strategy->ready(index);
     }

@@ -93,6 +93,12 @@ NORIA_API noria_status noria_comm_size(const noria_comm* comm, int32_t* size);
  * Threads: any, while other calls are under way. Blocks: no. */
 NORIA_API noria_status noria_comm_abort(noria_comm* comm, const char* why);
 
+/* OK while the communicator is good; once it has failed, which is for good, the failure that every
+ * call on it gives, with its text in noria_last_error(). A rank that computes for long learns by it
+ * of another rank's death without waiting for its next collective.
+ * Threads: any, while other calls are under way. Blocks: no; cheap enough for every gradient. */
+NORIA_API noria_status noria_comm_status(const noria_comm* comm);
+
 /* Ends the communicator on this rank. Work that was not waited for is aborted. Reducers must be
  * destroyed and works released before.
  * Threads: one, no other call under way. Blocks: briefly. */

@@ -149,18 +149,7 @@ TEST(All_reduce_perf, A_killed_rank_is_named_by_the_others_and_exit_4) {
     const std::vector<pid_t> ranks = tool.children();
     ASSERT_EQ(ranks.size(), 3U);
     ::kill(ranks[victim], SIGKILL);
-    const ToolEnd end = tool.end();
-    EXPECT_EQ(end.exit_code, 4);
-    const std::string name = "rank " + std::to_string(victim);
-    for (const size_t survivor : {size_t{0}, size_t{1}, size_t{2}}) {
-      if (survivor == victim) continue;
-      bool named = false;
-      const std::string begin = "all_reduce_perf: rank " + std::to_string(survivor) + ": ";
-      for (const std::string& line : lines_of(end.err))
-        named = named ||
-                (line.starts_with(begin) && line.find(name, begin.size()) != std::string::npos);
-      EXPECT_TRUE(named) << "rank " << survivor << " does not name " << name << ":\n" << end.err;
-    }
+    expect_named_by_all_others(tool.end(), "all_reduce_perf", 3, victim);
   }
 }
 

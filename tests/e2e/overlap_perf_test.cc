@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -89,6 +91,23 @@ TEST_F(OverlapPerf, The_timeline_shows_every_rank_and_no_bucket_faster_than_the_
   }
   EXPECT_EQ(ranks, (std::set<int>{0, 1}));
   EXPECT_GE(buckets, 4);
+}
+
+TEST_F(OverlapPerf, A_rank_killed_in_a_long_backward_pass_is_named_by_the_others) {
+  for (const char* mode : {"sequential", "bucketed"})
+    for (const size_t victim : {size_t{1}, size_t{0}}) {
+      RunningTool tool({"overlap_perf", "--trace", trace_, "-g", "3", "--mode", mode,
+                        "--backward-ms", "3600000"});
+      std::vector<pid_t> ranks = tool.children();
+      for (int looks = 0; ranks.size() < 3 && looks < 30000; ++looks) {
+        ::poll(nullptr, 0, 1);
+        ranks = tool.children();
+      }
+      ASSERT_EQ(ranks.size(), 3U);
+      ::poll(nullptr, 0, 700);  // well into the first step; what is expected holds at any time
+      ::kill(ranks[victim], SIGKILL);
+      expect_named_by_all_others(tool.end(), "overlap_perf", 3, victim);
+    }
 }
 
 TEST_F(OverlapPerf, A_ratio_shapes_the_link_and_says_how) {

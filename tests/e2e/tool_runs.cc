@@ -1,6 +1,7 @@
 #include "tests/e2e/tool_runs.hpp"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -107,6 +108,21 @@ bool ends(int process_watch) {
   const bool ended = ::poll(&fd, 1, 10000) == 1;
   ::close(process_watch);
   return ended;
+}
+
+void expect_named_by_all_others(const ToolEnd& end, const std::string& tool, size_t ranks,
+                                size_t killed) {
+  EXPECT_EQ(end.exit_code, 4) << end.err;
+  const std::string name = "rank " + std::to_string(killed);
+  for (size_t survivor = 0; survivor < ranks; ++survivor) {
+    if (survivor == killed) continue;
+    bool is_named = false;
+    const std::string begin = tool + ": rank " + std::to_string(survivor) + ": ";
+    for (const std::string& line : lines_of(end.err))
+      is_named = is_named ||
+                 (line.starts_with(begin) && line.find(name, begin.size()) != std::string::npos);
+    EXPECT_TRUE(is_named) << "rank " << survivor << " does not name " << name << ":\n" << end.err;
+  }
 }
 
 std::vector<std::string> lines_of(const std::string& text) {

@@ -55,4 +55,9 @@ bool ends(int process_watch);
 
 std::vector<std::string> lines_of(const std::string& text);
 
+// Expects that each of `ranks` but the killed one wrote a line that names it, and that the tool
+// ended by itself with 4.
+void expect_named_by_all_others(const ToolEnd& end, const std::string& tool, size_t ranks,
+                                size_t killed);
+
 }  // namespace noria::perf

@@ -85,6 +85,27 @@ TEST(DeathTest, While_the_others_wait_in_a_barrier_is_named) {
   for (const int32_t victim : {0, 2}) expect_death_is_named(3, victim, Phase::in_barrier);
 }
 
+TEST(DeathTest, Is_heard_of_by_who_only_asks) {
+  for (const int32_t victim : {0, 2}) {
+    Job job(3, [=](JobRank& self) {
+      EXPECT_NORIA(noria_comm_status(self.comm));
+      ASSERT_NORIA(noria_barrier(self.comm, nullptr, nullptr));
+      self.parent.send(uint8_t{1});
+      // Computes, and makes no other call.
+      const Nanoseconds deadline = now_ns() + 20_s;
+      while (noria_comm_status(self.comm) == NORIA_OK && now_ns() < deadline) ::poll(nullptr, 0, 1);
+      EXPECT_EQ(noria_comm_status(self.comm), NORIA_E_PEER);
+      expect_text({"rank " + std::to_string(victim) + " died"});
+      // Expect: the next call says the same.
+      EXPECT_EQ(noria_barrier(self.comm, nullptr, nullptr), NORIA_E_PEER);
+      expect_text({"rank " + std::to_string(victim) + " died"});
+    });
+    for (int32_t rank = 0; rank < 3; ++rank) job.crew().wire(rank).recv<uint8_t>();
+    job.crew().kill(victim, SIGKILL);
+    job.crew().expect_success({victim});
+  }
+}
+
 // What a process has open that could outlive it: sockets by their inode, files by their path.
 struct Holdings {
   std::set<std::string> inodes;
@@ -229,6 +250,9 @@ TEST(AbortTest, From_another_thread_ends_waits_on_all_ranks) {
       EXPECT_EQ(noria_work_test(work), NORIA_E_ABORTED);
       noria_work_release(work);
     }
+    expect_text({"rank 1", "the loss is not finite"});
+    // Expect: who asks is told the same.
+    EXPECT_EQ(noria_comm_status(self.comm), NORIA_E_ABORTED);
     expect_text({"rank 1", "the loss is not finite"});
   });
 }
@@ -385,6 +409,8 @@ TEST(ArgumentTest, Each_bad_argument_is_named) {
   refused(noria_work_wait(nullptr, 0), NORIA_E_ARG, "work is NULL");
   refused(noria_work_test(nullptr), NORIA_E_ARG, "work is NULL");
   refused(noria_comm_abort(nullptr, "x"), NORIA_E_ARG, "comm is NULL");
+  refused(noria_comm_status(nullptr), NORIA_E_ARG, "comm is NULL");
+  EXPECT_NORIA(noria_comm_status(comm));
   // Nothing to move needs no memory.
   EXPECT_NORIA(
       noria_all_reduce(comm, nullptr, nullptr, 0, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr));
