@@ -1,34 +1,85 @@
 #include "perf/communicator.hpp"
 
+#include <poll.h>
+
 #include <array>
+#include <chrono>
 #include <cstdio>
+#include <future>
+#include <thread>
 
 #include "perf/local_ranks.hpp"
 
 namespace noria::perf {
 
-void require(noria_status status, const char* what) {
-  if (status == NORIA_OK) return;
+namespace {
+
+// The library's text of the failure that this thread just got.
+std::string last_error(noria_status status) {
   std::array<char, 2048> text{};
   noria_last_error(text.data(), text.size());
-  throw ToolError(exit_of(status), std::string(what) + ": " +
-                                       (text[0] != '\0' ? text.data() : noria_status_name(status)));
+  return text[0] != '\0' ? text.data() : noria_status_name(status);
 }
+
+}  // namespace
+
+void require(noria_status status, const char* what) {
+  if (status == NORIA_OK) return;
+  throw ToolError(exit_of(status), std::string(what) + ": " + last_error(status));
+}
+
+namespace {
+
+// A communicator in the making. The thread that makes it may outlive who waits for it.
+struct Joining {
+  noria_unique_id id{};
+  noria_comm_config config = NORIA_COMM_CONFIG_INIT;
+  noria_comm* comm = nullptr;
+  std::string failure;
+  std::promise<noria_status> promise;
+
+  void run() {
+    const noria_status status = noria_comm_create(&config, &comm);
+    if (status != NORIA_OK) failure = last_error(status);
+    promise.set_value(status);
+  }
+};
+
+// True when the parent has told of a loss.
+bool has_news(const LocalRank& rank) {
+  pollfd news{.fd = rank.news(), .events = POLLIN, .revents = 0};
+  return ::poll(&news, 1, 0) == 1;
+}
+
+}  // namespace
 
 Communicator::Communicator(LocalRank& rank) {
-  const noria_unique_id id = rank.exchange_id();
-  noria_comm_config config = NORIA_COMM_CONFIG_INIT;
-  config.rank = rank.rank();
-  config.size = rank.size();
-  config.id = &id;
-  join(config);
+  constexpr std::chrono::milliseconds kLook(20);
+  constexpr std::chrono::seconds kOwnWord(2);  // the library knows best, where it knows
+  const auto joining = std::make_shared<Joining>();
+  joining->id = rank.exchange_id();
+  joining->config.rank = rank.rank();
+  joining->config.size = rank.size();
+  joining->config.id = &joining->id;
+  std::future<noria_status> end = joining->promise.get_future();
+  std::thread([joining] { joining->run(); }).detach();
+  while (end.wait_for(kLook) != std::future_status::ready)
+    if (has_news(rank) && end.wait_for(kOwnWord) != std::future_status::ready)
+      throw ToolError(Exit::peer,
+                      "joining the job: " + rank.take_news() + " before all had joined");
+  if (const noria_status status = end.get(); status != NORIA_OK)
+    throw ToolError(exit_of(status), "joining the job: " + joining->failure);
+  take(joining->comm);
 }
 
-Communicator::Communicator() { join(NORIA_COMM_CONFIG_INIT); }
-
-void Communicator::join(const noria_comm_config& config) {
+Communicator::Communicator() {
+  noria_comm_config config = NORIA_COMM_CONFIG_INIT;
   noria_comm* comm = nullptr;
   require(noria_comm_create(&config, &comm), "joining the job");
+  take(comm);
+}
+
+void Communicator::take(noria_comm* comm) {
   comm_.reset(comm);
   require(noria_comm_rank(comm, &rank_), "noria_comm_rank");
   require(noria_comm_size(comm, &size_), "noria_comm_size");

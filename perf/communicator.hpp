@@ -27,7 +27,8 @@ using Work = std::unique_ptr<noria_work, ReleaseWork>;
 
 class Communicator {
  public:
-  // As one of the ranks that this tool forked.
+  // As one of the ranks that this tool forked. Throws also when the parent knows of a rank that was
+  // lost before it joined: the library would wait for it until the start time-out.
   explicit Communicator(LocalRank& rank);
   // As the launcher's variables say.
   Communicator();
@@ -50,7 +51,7 @@ class Communicator {
   struct Destroy {
     void operator()(noria_comm* comm) const { noria_comm_destroy(comm); }
   };
-  void join(const noria_comm_config& config);
+  void take(noria_comm* comm);
 
   std::unique_ptr<noria_comm, Destroy> comm_;
   int rank_ = 0;

@@ -22,8 +22,7 @@
 namespace noria::perf {
 namespace {
 
-// The job ends within 10 s of a rank's loss, also where the others do not ask the library: they
-// wait for a rank that has not joined yet, or are in a long backward pass.
+// The job ends within 10 s of a rank's loss, also where another one is stopped and cannot name it.
 constexpr Nanoseconds kGrace = 9_s;
 
 [[noreturn]] void throw_errno(const char* what) {
@@ -58,6 +57,22 @@ struct Pipe {
     write = Fd(ends[1]);
   }
 };
+
+// The first bad end of a rank, as waitpid(2) told it.
+struct News {
+  int32_t rank = 0;
+  int32_t pid = 0;
+  int32_t status = 0;
+};
+
+std::string describe(const News& news) {
+  std::string text =
+      "rank " + std::to_string(news.rank) + " (pid " + std::to_string(news.pid) + ")";
+  if (!WIFSIGNALED(news.status))
+    return text + " ended with exit code " + std::to_string(WEXITSTATUS(news.status));
+  const int number = WTERMSIG(news.status);
+  return text + " was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
+}
 
 struct Child {
   pid_t pid = -1;
@@ -104,7 +119,8 @@ class Signals {
 // The parent's side: children, their ends and their reports.
 class Collector {
  public:
-  Collector(const LocalJob& job, Signals& signals) : job_(job), signals_(signals) {
+  Collector(const LocalJob& job, Signals& signals, const Pipe& news)
+      : job_(job), signals_(signals), news_(news) {
     result_.reports.resize(static_cast<size_t>(job.size));
   }
   ~Collector() { kill_all(); }
@@ -177,18 +193,23 @@ class Collector {
 
   void note_end(size_t rank, int status) {
     Exit exit = Exit::peer;
+    const News news{static_cast<int32_t>(rank), children_[rank].pid, status};
     if (WIFSIGNALED(status)) {
-      const int number = WTERMSIG(status);
-      if (!late_)
-        std::fprintf(stderr, "%s: rank %zu (pid %d) was killed by signal %d (%s)\n", job_.tool,
-                     rank, static_cast<int>(children_[rank].pid), number, strsignal(number));
+      if (!late_) std::fprintf(stderr, "%s: %s\n", job_.tool, describe(news).c_str());
     } else {
       exit = static_cast<Exit>(WEXITSTATUS(status));
     }
     result_.exit = std::max(result_.exit, exit);
     // A rank with wrong results has done its part; after another failure the others end soon.
-    if (exit != Exit::ok && exit != Exit::wrong_result && deadline_ == kNever)
-      deadline_ = now_ns() + kGrace;
+    if (exit == Exit::ok || exit == Exit::wrong_result || deadline_ != kNever) return;
+    deadline_ = now_ns() + kGrace;
+    tell_all(news);
+  }
+
+  // One copy for each rank. Who finds none in a pipe that was too small is killed after kGrace.
+  void tell_all(const News& news) {
+    const std::vector<News> copies(children_.size(), news);
+    static_cast<void>(::write(news_.write.get(), copies.data(), copies.size() * sizeof news));
   }
 
   void kill_late() {
@@ -231,6 +252,7 @@ class Collector {
 
   const LocalJob& job_;
   Signals& signals_;
+  const Pipe& news_;
   std::vector<Child> children_;
   LocalResult result_;
   Nanoseconds deadline_ = kNever;
@@ -272,35 +294,44 @@ noria_unique_id LocalRank::exchange_id() {
       throw ToolError(exit_of(status), text.data());
     }
     for (int to = 1; to < size_; ++to)
-      if (::write(id_write_, &id, sizeof id) != static_cast<ssize_t>(sizeof id))
+      if (::write(pipes_.id_write, &id, sizeof id) != static_cast<ssize_t>(sizeof id))
         throw_errno("write");
   }
-  ::close(id_write_);  // when every rank has, a lost rank 0 is an end of file
+  ::close(pipes_.id_write);  // when every rank has, a lost rank 0 is an end of file
   if (rank_ != 0) {
     // Ids are written whole, so each read takes one whole id.
-    const ssize_t n = ::read(id_read_, &id, sizeof id);
+    const ssize_t n = ::read(pipes_.id_read, &id, sizeof id);
     if (n != static_cast<ssize_t>(sizeof id))
       throw ToolError(Exit::peer, "rank 0 ended before it told the job's id");
   }
-  ::close(id_read_);
+  ::close(pipes_.id_read);
   return id;
 }
 
 void LocalRank::report(std::string_view text) {
   while (!text.empty()) {
-    const ssize_t n = ::write(report_, text.data(), text.size());
+    const ssize_t n = ::write(pipes_.report, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) throw_errno("write to the parent");
     text.remove_prefix(static_cast<size_t>(n));
   }
 }
 
+std::string LocalRank::take_news() {
+  News news;
+  // Written whole, so that each read takes one whole copy.
+  if (::read(pipes_.news, &news, sizeof news) != static_cast<ssize_t>(sizeof news))
+    throw_errno("read from the parent");
+  return describe(news);
+}
+
 LocalResult run_local_ranks(const LocalJob& job, const std::function<Exit(LocalRank&)>& body) {
   std::fflush(nullptr);  // else each rank would print what the parent had buffered
   const pid_t parent = ::getpid();
-  Pipe id;
+  Pipe id, news;
   Signals signals;
-  Collector collector(job, signals);
+  ::fcntl(news.write.get(), F_SETFL, O_NONBLOCK);
+  Collector collector(job, signals, news);
   std::vector<int> parents_ends;
   for (int rank = 0; rank < job.size; ++rank) {
     Pipe report;
@@ -311,7 +342,11 @@ LocalResult run_local_ranks(const LocalJob& job, const std::function<Exit(LocalR
       ::close(signals.fd());
       for (const int fd : parents_ends) ::close(fd);
       live_as_rank(job, parent,
-                   LocalRank(rank, job.size, id.read.get(), id.write.get(), report.write.get()),
+                   LocalRank(rank, job.size,
+                             {.id_read = id.read.get(),
+                              .id_write = id.write.get(),
+                              .report = report.write.get(),
+                              .news = news.read.get()}),
                    body);
     }
     ::fcntl(report.read.get(), F_SETFL, O_NONBLOCK);

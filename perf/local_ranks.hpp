@@ -2,8 +2,9 @@
 //
 // The parent forks before anybody calls noria, makes no noria call itself, and only collects: exit
 // codes, and what each rank reports through a pipe. A rank dies with its parent. Ctrl-C (INT, TERM,
-// HUP) kills all ranks at once. When a rank was lost, the others have kGrace to name it and end;
-// whoever still runs then is killed.
+// HUP) kills all ranks at once. When a rank was lost, the others are told, as they cannot know of a
+// rank that had not joined yet; they have kGrace to name it and end, and whoever still runs then is
+// killed.
 //
 // Threads: the parent must have one thread.
 #pragma once
@@ -23,12 +24,12 @@ namespace noria::perf {
 // What a forked rank knows of itself.
 class LocalRank {
  public:
-  LocalRank(int rank, int size, int id_pipe_read, int id_pipe_write, int report_pipe)
-      : rank_(rank),
-        size_(size),
-        id_read_(id_pipe_read),
-        id_write_(id_pipe_write),
-        report_(report_pipe) {}
+  struct Pipes {
+    int id_read, id_write;
+    int report;  // write end
+    int news;    // read end
+  };
+  LocalRank(int rank, int size, const Pipes& pipes) : rank_(rank), size_(size), pipes_(pipes) {}
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -38,9 +39,14 @@ class LocalRank {
   // To the parent. May be called often; the pieces are joined.
   void report(std::string_view text);
 
+  // Readable once the parent knows of a rank's loss.
+  int news() const { return pipes_.news; }
+  // "rank 1 (pid 4711) was killed by signal 9 (Killed)". Once, when news() is readable.
+  std::string take_news();
+
  private:
   int rank_, size_;
-  int id_read_, id_write_, report_;
+  Pipes pipes_;
 };
 
 struct LocalJob {

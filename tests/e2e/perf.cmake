@@ -10,6 +10,10 @@ if(TARGET all_reduce_perf)
              LIBS noria_perf_pure)
   target_compile_definitions(noria_soft_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
   add_dependencies(noria_soft_test noria_soft)
+  noria_test(NAME local_ranks_test LABELS e2e TIMEOUT 120
+             SOURCES e2e/local_ranks_test.cc e2e/tool_runs.cc LIBS noria_perf ENVIRONMENT "NORIA_SOFT=1")
+  target_compile_definitions(local_ranks_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
+  add_dependencies(local_ranks_test noria_softverbs)
   if(TARGET mpi_all_reduce_bench)
     noria_test(NAME compare_mpi_test LABELS e2e TIMEOUT 180
                SOURCES e2e/compare_mpi_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
