@@ -12,6 +12,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/value_text.hpp"
+
 namespace noria::perf {
 
 enum class Exit : int { ok = 0, wrong_result = 1, usage = 2, environment = 3, peer = 4 };
@@ -40,6 +42,9 @@ class ToolError : public std::runtime_error {
   Exit code_;
 };
 
-inline ToolError usage_error(const std::string& text) { return ToolError(Exit::usage, text); }
+// One line, whatever characters the value has that it names.
+inline ToolError usage_error(const std::string& text) {
+  return ToolError(Exit::usage, printable(text));
+}
 
 }  // namespace noria::perf

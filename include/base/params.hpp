@@ -117,8 +117,8 @@ inline std::string nearest_param(std::string_view name) {
 inline Result<Params, std::string> load_params(const char* const* environment) {
   Params params;
   const auto refuse = [](std::string_view name, std::string_view value, std::string_view accepts) {
-    return std::string(name) + ": '" + std::string(value) + "' is not accepted; it takes " +
-           std::string(accepts);
+    return std::string(name) + ": '" + printable(std::string(value)) +
+           "' is not accepted; it takes " + std::string(accepts);
   };
   for (const char* const* entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view pair(*entry);
@@ -171,7 +171,7 @@ inline Result<Params, std::string> load_params(const char* const* environment) {
 #undef NORIA_PARAM_UINT
 #undef NORIA_PARAM_REAL
     if (!known)
-      return std::string(name) + " is not a variable of noria; the nearest is " +
+      return printable(std::string(name)) + " is not a variable of noria; the nearest is " +
              nearest_param(name);
   }
   constexpr std::array<std::string_view, 4> kLevels{"none", "error", "warn", "info"};

@@ -1,6 +1,7 @@
 // Values as people write them: numbers with units, words, and the distance between two names.
 //
-// Parsing is strict: the whole string or nothing. Pure functions of their arguments.
+// Parsing is strict: the whole string or nothing. What is written is read as the same value. Pure
+// functions of their arguments.
 //
 // Threads: any thread.
 #pragma once
@@ -23,9 +24,15 @@ namespace noria {
 
 namespace detail {
 
+// As few digits as tell the number from every other.
 inline std::string number_text(double value) {
   char text[64];
-  std::snprintf(text, sizeof text, "%g", value);
+  for (int digits = 6; digits <= 17; ++digits) {
+    std::snprintf(text, sizeof text, "%.*g", digits, value);
+    double again = 0;
+    std::from_chars(text, text + std::strlen(text), again);
+    if (again == value) break;
+  }
   return text;
 }
 
@@ -85,6 +92,14 @@ inline bool is_choice(std::string_view text, std::string_view choices) {
 }
 
 }  // namespace detail
+
+// Words of a stranger's for a failure's text: what would end the line, or move a terminal's cursor,
+// becomes a question mark.
+inline std::string printable(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
+  return text;
+}
 
 // The number of single-character edits that turn one string into the other.
 inline size_t edit_distance(std::string_view a, std::string_view b) {

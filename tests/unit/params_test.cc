@@ -52,6 +52,25 @@ TEST(Params, Reals_refuse_what_is_not_a_number) {
   EXPECT_FALSE(load({"NORIA_SOFT_RATE_GBIT=fast"}).is_ok());
 }
 
+TEST(Params, Reals_are_shown_with_the_digits_that_they_were_given) {
+  const auto value_of = [](const char* entry, const char* name) {
+    const auto params = load({entry});
+    EXPECT_TRUE(params.is_ok()) << entry;
+    for (const ParamRow& row : param_rows(*params))
+      if (std::string(row.name) == name) return row.value;
+    return std::string();
+  };
+  EXPECT_EQ(value_of("NORIA_SOFT_RATE_GBIT=8.25", "NORIA_SOFT_RATE_GBIT"), "8.25");
+  EXPECT_EQ(value_of("NORIA_SOFT_RATE_GBIT=4.1234567891", "NORIA_SOFT_RATE_GBIT"), "4.1234567891");
+  EXPECT_EQ(value_of("NORIA_SOFT_LATENCY_US=0.1", "NORIA_SOFT_LATENCY_US"), "0.1");
+}
+
+TEST(Params, A_refusal_is_one_line_whatever_the_value_is) {
+  EXPECT_EQ(load({"NORIA_SOFT=may\nbe\x1b[1m"}).failure(),
+            "NORIA_SOFT: 'may?be?[1m' is not accepted; it takes 0, 1, true, false, on or off");
+  EXPECT_EQ(load({"NORIA_SO\nFT=1"}).failure().find('\n'), std::string::npos);
+}
+
 TEST(Params, An_unknown_name_is_answered_with_the_nearest_one) {
   const auto refused = load({"NORIA_SOFT_RAET_GBIT=8"});
   ASSERT_FALSE(refused.is_ok());

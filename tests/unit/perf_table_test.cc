@@ -186,6 +186,12 @@ TEST(Command_line, An_unknown_flag_is_named_with_the_nearest_known_one) {
   EXPECT_EQ(refusal({"stray"}), "'stray' belongs to no flag; --help lists them");
 }
 
+TEST(Command_line, A_refusal_is_one_line_whatever_the_words_are) {
+  EXPECT_EQ(refusal({"--min\nbytes"}),
+            "--min?bytes is not a flag of this tool; the nearest is --minbytes");
+  EXPECT_EQ(refusal({"str\x1b[1may"}), "'str?[1may' belongs to no flag; --help lists them");
+}
+
 TEST(Command_line, A_value_out_of_range_is_named_with_the_range) {
   EXPECT_EQ(refusal({"-g", "0"}), "--ngpus: '0' is not accepted; it takes 1 to 1024");
   EXPECT_EQ(refusal({"-f", "1"}), "--stepfactor: '1' is not accepted; it takes 2 to 1024");

@@ -109,6 +109,13 @@ TEST(Trace_file, Bad_files_are_refused_naming_file_tensor_and_field) {
             "m.json: 'arival' is not a field here; known are arrival, name, tensors");
 }
 
+TEST(Trace_file, A_refusal_is_one_line_whatever_the_names_are) {
+  EXPECT_EQ(refusal(R"({"name": "m", "a\nb": 1})"),
+            "m.json: 'a?b' is not a field here; known are arrival, name, tensors");
+  EXPECT_EQ(refusal_of(R"("name": "a\u001bb", "shape": 3)"),
+            "m.json: tensor 0 'a?b': shape must be a list of whole numbers");
+}
+
 TEST(Trace_file, An_empty_file_is_a_bad_file_and_no_unknown_model) {
   try {
     load_trace("/dev/null");
