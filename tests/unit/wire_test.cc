@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "verbs/transport/handshake.hpp"
+
 namespace noria::transport::wire {
 namespace {
 
@@ -130,6 +132,12 @@ TEST(Wire_golden_bytes, Immediate) {
   EXPECT_EQ((Immediate{.slot = 0, .lap = 1, .epoch = 0, .pieces = 1}.pack()), 0x00000400u);
   EXPECT_EQ((Immediate{.slot = 0, .lap = 0, .epoch = 1, .pieces = 1}.pack()), 0x00100000u);
   EXPECT_EQ((Immediate{.slot = 0, .lap = 0, .epoch = 0, .pieces = 16}.pack()), 0x3c000000u);
+}
+
+TEST(Words_of_a_peer, Are_one_line_and_end_where_their_field_ends) {
+  EXPECT_EQ(text_of(std::array<char, 8>{'h', ':', '7'}), "h:7");
+  EXPECT_EQ(text_of(std::array<char, 4>{'a', '\n', '\x1b', '\xff'}), "a???");
+  EXPECT_EQ(text_of(std::array<char, 4>{}), "");
 }
 
 TEST(Immediate, Survives_the_wire_for_every_value_of_every_field) {

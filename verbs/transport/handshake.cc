@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 
 #include "verbs/transport/domain_state.hpp"
 
@@ -12,6 +13,17 @@ namespace {
 const char* kind_name(uint64_t kind) {
   return kind == static_cast<uint64_t>(verbs::ProviderKind::software) ? "software HCA"
                                                                       : "RDMA device";
+}
+
+std::string hex(uint64_t value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "0x%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::string differing(const char* what, const std::string& ours, const std::string& theirs,
+                      const char* advice) {
+  return std::string(what) + " differ: ours " + ours + ", the peer's " + theirs + ": " + advice;
 }
 
 }  // namespace
@@ -38,52 +50,31 @@ std::optional<wire::Refuse> first_difference(const Terms& listener, const Terms&
 std::string explain(const wire::Refuse& refuse, bool is_listener) {
   const uint64_t ours = is_listener ? refuse.listener_value : refuse.connector_value;
   const uint64_t theirs = is_listener ? refuse.connector_value : refuse.listener_value;
-  const auto ours_number = static_cast<unsigned long long>(ours);
-  const auto theirs_number = static_cast<unsigned long long>(theirs);
-  char text[256];
   switch (refuse.reason) {
     case wire::Reason::version:
-      std::snprintf(text, sizeof text,
-                    "wire versions differ: ours %llu, the peer's %llu: install the same noria on "
-                    "both hosts",
-                    ours_number, theirs_number);
-      break;
+      return differing("wire versions", std::to_string(ours), std::to_string(theirs),
+                       "install the same noria on both hosts");
     case wire::Reason::provider_kind:
-      std::snprintf(text, sizeof text,
-                    "devices differ: ours is a %s, the peer's a %s: set NORIA_SOFT alike on all "
-                    "ranks",
-                    kind_name(ours), kind_name(theirs));
-      break;
+      return differing("devices", std::string("is a ") + kind_name(ours),
+                       std::string("a ") + kind_name(theirs), "set NORIA_SOFT alike on all ranks");
     case wire::Reason::fingerprint:
-      std::snprintf(text, sizeof text,
-                    "fingerprints differ: ours 0x%016llx, the peer's 0x%016llx: give all ranks the "
-                    "same build and NORIA_ variables",
-                    ours_number, theirs_number);
-      break;
+      return differing("fingerprints", hex(ours), hex(theirs),
+                       "give all ranks the same build and NORIA_ variables");
     case wire::Reason::rails:
-      std::snprintf(text, sizeof text,
-                    "rails differ: ours %llu, the peer's %llu: use the same number of ports on "
-                    "both hosts",
-                    ours_number, theirs_number);
-      break;
-    case wire::Reason::no_resources:
+      return differing("rails", std::to_string(ours), std::to_string(theirs),
+                       "use the same number of ports on both hosts");
+    case wire::Reason::no_resources: {
+      const std::string who = is_listener ? "we" : "the peer";
       if (refuse.listener_value == 0)
-        std::snprintf(text, sizeof text,
-                      "%s could not use the queue pairs that were offered: are both ends of one "
-                      "build, and their ports on one kind of link?",
-                      is_listener ? "we" : "the peer");
-      else
-        std::snprintf(text, sizeof text,
-                      "%s could not set up queue pairs (errno %llu): see its log",
-                      is_listener ? "we" : "the peer",
-                      static_cast<unsigned long long>(refuse.listener_value));
-      break;
-    default:
-      std::snprintf(text, sizeof text, "refused for reason %u, which this build does not know",
-                    static_cast<unsigned>(refuse.reason));
-      break;
+        return who +
+               " could not use the queue pairs that were offered: are both ends of one build, and "
+               "their ports on one kind of link?";
+      return who + " could not set up queue pairs (errno " + std::to_string(refuse.listener_value) +
+             "): see its log";
+    }
   }
-  return text;
+  return "refused for reason " + std::to_string(static_cast<unsigned>(refuse.reason)) +
+         ", which this build does not know";
 }
 
 Terms terms_of(Domain& domain, const ConnectOptions& options) {
@@ -100,10 +91,8 @@ std::array<char, 64> own_name() {
   return name;
 }
 
-std::string text_of(std::array<char, 64> name) {
-  name.back() = '\0';
-  std::string text(name.data());
-  // It goes into logs: whatever a peer sent, a line stays a line.
+std::string line_of(const char* words, size_t capacity) {
+  std::string text(words, strnlen(words, capacity));
   for (char& c : text)
     if (c < ' ' || c > '~') c = '?';
   return text;

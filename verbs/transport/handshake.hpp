@@ -117,8 +117,15 @@ std::optional<wire::Refuse> first_difference(const Terms& listener, const Terms&
 std::string explain(const wire::Refuse& refuse, bool is_listener);
 
 Terms terms_of(Domain& domain, const ConnectOptions& options);
-std::array<char, 64> own_name();                 // "host:pid", zero-terminated
-std::string text_of(std::array<char, 64> name);  // by value: the last byte is made zero
+std::array<char, 64> own_name();  // "host:pid", zero-terminated
+
+// Words of a peer's, zero-terminated or not: whatever it sent, what goes into logs is a line.
+std::string line_of(const char* words, size_t capacity);
+template <size_t kCapacity>
+std::string text_of(const std::array<char, kCapacity>& words) {
+  return line_of(words.data(), kCapacity);
+}
+
 bool is_same_token(const wire::Token& a, const wire::Token& b);  // in constant time
 
 }  // namespace noria::transport

@@ -8,6 +8,7 @@
 
 #include "base/log.hpp"
 #include "verbs/names.hpp"
+#include "verbs/transport/handshake.hpp"
 #include "verbs/transport/recv.hpp"
 #include "verbs/transport/send.hpp"
 
@@ -204,9 +205,8 @@ bool Link::is_peer_gone() {
     }
     const wire::Control header = control_.header();
     if (header.type == wire::Type::close) {
-      auto close = control_.read<wire::Close>();
-      close.cause.back() = '\0';
-      farewell_ = close.is_failure != 0 ? std::string("the peer gave up: ") + close.cause.data()
+      const auto close = control_.read<wire::Close>();
+      farewell_ = close.is_failure != 0 ? "the peer gave up: " + text_of(close.cause)
                                         : "the peer closed the connection";
       is_control_closed_ = true;
     } else {
