@@ -160,7 +160,8 @@ Outcome<Ok> agree_on_success(const Outcome<Ok>& mine, const std::string& what,
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
     const std::string_view text(all[rank]);
-    return Failure{from_bytes<noria_status>(text),
+    const auto code = from_bytes<noria_status>(text);
+    return Failure{code < 0 ? code : NORIA_E_INTERNAL,
                    "rank " + std::to_string(rank) + ": " +
                        std::string(text.substr(std::min(text.size(), sizeof(noria_status))))};
   }

@@ -120,6 +120,7 @@ bool parse_host_port(const std::string& text, std::string* host, uint16_t* port)
   } else if (name.find(':') != std::string::npos) {
     return false;  // an IPv6 address without brackets: which colon is the port's?
   }
+  if (name.find_first_of("[]") != std::string::npos) return false;
   int32_t number = 0;
   if (!parse_number(text.substr(colon + 1), 1, 65535, &number)) return false;
   *host = name;

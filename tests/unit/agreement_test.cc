@@ -201,6 +201,20 @@ TEST(Agreement, One_ranks_failure_becomes_everybodys) {
   }
 }
 
+TEST(Agreement, A_complaint_without_a_failures_code_is_a_failure_all_the_same) {
+  for (const noria_status code : {0, 1}) {
+    const auto heard = agree_on_success(
+        Ok{}, "memory",
+        [code](const std::string&, const std::string& mine) -> Outcome<std::vector<std::string>> {
+          return std::vector<std::string>{
+              mine, std::string(reinterpret_cast<const char*>(&code), sizeof code) + "odd"};
+        });
+    ASSERT_FALSE(heard.is_ok());
+    EXPECT_EQ(heard.failure().code, NORIA_E_INTERNAL);
+    EXPECT_EQ(heard.failure().text, "rank 1: odd");
+  }
+}
+
 TEST(Agreement, Values_by_rank_stay_short) {
   std::vector<std::string> values(100, "1");
   EXPECT_EQ(values_by_rank(values), "1 on ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more");

@@ -106,7 +106,7 @@ TEST(HostPortTest, Takes_names_and_addresses_and_refuses_the_rest) {
   EXPECT_TRUE(parse_host_port("[fd00::1]:1", &host, &port));
   EXPECT_EQ(host, "fd00::1");
   for (const char* bad : {"", "host", ":1", "host:", "host:0", "host:65536", "host:1x", "::1:5",
-                          "[]:5", "[::1:5", "host:-1"})
+                          "[]:5", "[::1:5", "host:-1", "[[::1]]:5", "h]:5"})
     EXPECT_FALSE(parse_host_port(bad, &host, &port)) << bad;
 }
 
