@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 
 #include "perf/exit_codes.hpp"
+#include "perf/format_text.hpp"
 #include "perf/stats.hpp"
 
 namespace noria::perf {
@@ -20,15 +19,6 @@ constexpr double kRatioTolerance = 0.1;
 constexpr std::array<const char*, 3> kFetchTexts{
     "messages", "one-sided reads", "one-sided reads from the reducer's arena, messages elsewhere"};
 constexpr std::array<const char*, 3> kFetchNames{"message", "read", "by memory"};
-
-[[gnu::format(printf, 1, 2)]] std::string text_of(const char* format, ...) {
-  char text[512];
-  va_list args;
-  va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  return text;
-}
 
 Json encode_mode(const ModeResult& mode) {
   Json json{{"mode", static_cast<int>(mode.mode)},
@@ -67,10 +57,10 @@ std::vector<double> slowest_of_each(std::vector<double> so_far, const std::vecto
 }
 
 std::string mode_row(const ModeSummary& mode) {
-  return text_of("  %10s  %9.2f  %9.2f  %9.2f  %10.2f  %10.3f  %8.3f  %8.3f  %6llu\n",
-                 mode_name(mode.mode), mode.step_ms, mode.step_p99_ms, mode.communication_ms,
-                 mode.exposed_ms, mode.efficiency, mode.bus_gb_s, mode.cpu_s_per_gb,
-                 static_cast<unsigned long long>(mode.wrong));
+  return format_text("  %10s  %9.2f  %9.2f  %9.2f  %10.2f  %10.3f  %8.3f  %8.3f  %6llu\n",
+                     mode_name(mode.mode), mode.step_ms, mode.step_p99_ms, mode.communication_ms,
+                     mode.exposed_ms, mode.efficiency, mode.bus_gb_s, mode.cpu_s_per_gb,
+                     static_cast<unsigned long long>(mode.wrong));
 }
 
 const ModeSummary* mode_of(const OverlapSummary& summary, Mode wanted) {
@@ -85,7 +75,7 @@ std::string ratio_line(const OverlapSummary& s) {
   if (!s.comm_ratio || flat == nullptr || s.backward_ms <= 0) return "";
   const double measured = flat->communication_ms / s.backward_ms;
   if (std::fabs(measured / *s.comm_ratio - 1) <= kRatioTolerance) return "";
-  return text_of(
+  return format_text(
       "# Communication took %.2f x backward, not the %g that was asked: this machine is busy, or "
       "too "
       "slow for the rate.\n",
@@ -95,8 +85,8 @@ std::string ratio_line(const OverlapSummary& s) {
 std::string link_line(const OverlapSummary& s) {
   if (s.rate_gbit <= 0) return "# link: not shaped\n";
   std::string line =
-      text_of("# link: shaped to %.3f Gbit/s, %g us latency", s.rate_gbit, s.latency_us);
-  if (s.comm_ratio) line += text_of(", so that communication = %g x backward", *s.comm_ratio);
+      format_text("# link: shaped to %.3f Gbit/s, %g us latency", s.rate_gbit, s.latency_us);
+  if (s.comm_ratio) line += format_text(", so that communication = %g x backward", *s.comm_ratio);
   return line + "\n";
 }
 
@@ -154,7 +144,7 @@ ModeSummary summarize(const std::vector<RankReport>& ranks, size_t mode, double 
 }
 
 std::string overlap_table(const OverlapSummary& s) {
-  std::string text = text_of(
+  std::string text = format_text(
       "# overlap_perf: %s, %zu tensors, %llu values, %.1f MB; %d ranks; %s; backward %.1f ms\n",
       s.trace.c_str(), s.tensors, static_cast<unsigned long long>(s.numel),
       static_cast<double>(s.bytes) * 1e-6, s.ranks, s.copies ? "copies" : "arena", s.backward_ms);
@@ -171,7 +161,7 @@ std::string overlap_table(const OverlapSummary& s) {
   text += ratio_line(s);
   const ModeSummary* bucketed = mode_of(s, Mode::bucketed);
   if (s.full_buckets_step_ms && bucketed != nullptr)
-    text += text_of(
+    text += format_text(
         "# Buckets sent only when full could end a step after %.2f ms at best; sent while they "
         "fill, they took %.2f ms.\n",
         *s.full_buckets_step_ms, bucketed->step_ms);

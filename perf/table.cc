@@ -1,30 +1,20 @@
 #include "perf/table.hpp"
 
-#include <cstdarg>
-#include <cstdio>
+#include "perf/format_text.hpp"
 
 namespace noria::perf {
 namespace {
 
-[[gnu::format(printf, 1, 2)]] std::string text_of(const char* format, ...) {
-  char text[512];
-  va_list args;
-  va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  return text;
-}
-
 std::string half_row(const Measurement& m) {
   const std::string wrong = m.wrong ? std::to_string(*m.wrong) : "N/A";
-  return text_of("  %s  %s  %s  %6s", fitted(m.time_us, 7).c_str(), fitted(m.algbw, 6).c_str(),
-                 fitted(m.busbw, 6).c_str(), wrong.c_str());
+  return format_text("  %s  %s  %s  %6s", fitted(m.time_us, 7).c_str(), fitted(m.algbw, 6).c_str(),
+                     fitted(m.busbw, 6).c_str(), wrong.c_str());
 }
 
 std::string details_row(const Row& row, const char* place, const Measurement& m) {
-  return text_of("# %12llu  %8s  %6s  %12s  %9.2f  %9.2f  %9.2f  %9.3f\n",
-                 static_cast<unsigned long long>(row.bytes), row.type.c_str(), row.op.c_str(),
-                 place, m.p50_us, m.p99_us, m.max_us, m.cpu_s_per_gb);
+  return format_text("# %12llu  %8s  %6s  %12s  %9.2f  %9.2f  %9.2f  %9.3f\n",
+                     static_cast<unsigned long long>(row.bytes), row.type.c_str(), row.op.c_str(),
+                     place, m.p50_us, m.p99_us, m.max_us, m.cpu_s_per_gb);
 }
 
 }  // namespace
@@ -33,7 +23,7 @@ std::string fitted(double value, int width) {
   int digits = 0;
   for (double limit = 1; value >= limit && digits < 20; limit *= 10) ++digits;
   const int decimals = digits < width - 2 ? 2 : digits < width - 1 ? 1 : 0;
-  return text_of("%*.*f", width, decimals, value);
+  return format_text("%*.*f", width, decimals, value);
 }
 
 std::string table_header() {
@@ -46,9 +36,9 @@ std::string table_header() {
 }
 
 std::string table_row(const Row& row) {
-  return text_of("%12llu  %12llu  %8s  %6s  %6d", static_cast<unsigned long long>(row.bytes),
-                 static_cast<unsigned long long>(row.count), row.type.c_str(), row.op.c_str(),
-                 row.root) +
+  return format_text("%12llu  %12llu  %8s  %6s  %6d", static_cast<unsigned long long>(row.bytes),
+                     static_cast<unsigned long long>(row.count), row.type.c_str(), row.op.c_str(),
+                     row.root) +
          half_row(row.out_of_place) + half_row(row.in_place) + "\n";
 }
 
@@ -67,9 +57,9 @@ double average_bus_bandwidth(const std::vector<Row>& rows) {
 
 std::string table_footer(const std::vector<Row>& rows) {
   const uint64_t wrong = wrong_elements(rows);
-  return text_of("# Out of bounds values : %llu %s\n# Avg bus bandwidth    : %g \n#\n",
-                 static_cast<unsigned long long>(wrong), wrong == 0 ? "OK" : "FAILED",
-                 average_bus_bandwidth(rows));
+  return format_text("# Out of bounds values : %llu %s\n# Avg bus bandwidth    : %g \n#\n",
+                     static_cast<unsigned long long>(wrong), wrong == 0 ? "OK" : "FAILED",
+                     average_bus_bandwidth(rows));
 }
 
 std::string details_table(const std::vector<Row>& rows) {
