@@ -1,0 +1,2 @@
+noria_fuzz(NAME tensor_table LIBS noria_bucketing
+           PARSERS bucketing/tensor_table.cc bucketing/agreement.cc)
