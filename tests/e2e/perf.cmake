@@ -20,4 +20,11 @@ if(TARGET all_reduce_perf)
     target_compile_definitions(compare_mpi_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
     add_dependencies(compare_mpi_test compare_mpi mpi_all_reduce_bench all_reduce_perf)
   endif()
+  # no-sanitizer: it counts instructions.
+  noria_test(NAME instr_budget_test LABELS e2e no-sanitizer TIMEOUT 180
+             SOURCES e2e/instr_budget_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
+  target_compile_definitions(instr_budget_test PRIVATE
+    NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/"
+    NORIA_BUDGET_FILE="${CMAKE_SOURCE_DIR}/perf/instr_budget.txt")
+  add_dependencies(instr_budget_test instr_budget noria_softverbs)
 endif()

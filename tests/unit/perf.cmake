@@ -4,5 +4,7 @@ if(TARGET noria_perf_pure)
   noria_test(NAME perf_trace_test LABELS unit SOURCES unit/perf_trace_test.cc LIBS noria_perf_pure)
   noria_test(NAME perf_overlap_report_test LABELS unit SOURCES unit/perf_overlap_report_test.cc
              LIBS noria_perf_pure)
+  noria_test(NAME perf_budget_test LABELS unit SOURCES unit/perf_budget_test.cc
+             LIBS noria_perf_pure)
   noria_test(NAME perf_table_test LABELS unit SOURCES unit/perf_table_test.cc LIBS noria_perf_pure)
 endif()

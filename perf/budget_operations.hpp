@@ -1,0 +1,28 @@
+// The operations whose instructions are budgeted, each as a program that callgrind can watch.
+//
+// An operation runs `count` times inside a function whose name begins with kMeasured, and as often
+// as it needs before that outside of it, so that tables are filled and symbols bound. Whatever it
+// needs of a peer is another thread of this process, or this thread in turn: callgrind sees one
+// process.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace noria::perf {
+
+inline constexpr const char* kMeasured = "noria_measured";
+
+struct Operation {
+  const char* name;
+  const char* what;             // for --help
+  uint64_t count;               // of one run
+  void (*run)(uint64_t count);  // throws ToolError
+};
+
+const std::vector<Operation>& budgeted_operations();
+
+}  // namespace noria::perf
