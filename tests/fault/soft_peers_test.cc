@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -181,6 +182,92 @@ TEST(SoftPeers, A_peer_that_never_was_is_an_error_of_the_first_request) {
     expect_completion(cq.get(), 1, IBV_WC_RETRY_EXC_ERR);
   }});
   expect_well(crew, 0);
+}
+
+// Runs `body` in a child whose process takes the slot `slot` of the device: the search for a free
+// one starts at the process id.
+void run_in_slot(uint32_t slot, const std::function<void()>& body) {
+  constexpr uint32_t kSlotsInUse = 1023;
+  std::fflush(nullptr);
+  for (int i = 0; i < 40000; ++i) {
+    const pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+      if (1 + static_cast<uint32_t>(getpid()) % kSlotsInUse != slot) _exit(77);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      body();
+      _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) continue;
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+    return;
+  }
+  ADD_FAILURE() << "no process id came that leads to slot " << slot;
+}
+
+TEST(SoftPeers, A_process_that_died_before_it_connected_gives_way_to_the_next_in_its_slot) {
+  run_pair(
+      [](Post& p) {
+        Hca hca;
+        const auto cq = hca.make_cq();
+        const auto qp = hca.make_qp(cq.get());
+        const auto buffer = hca.make_buffer(4096);
+        const ConnectSpec patient{.ack_timeout = 0};  // waits for ever
+        p.peer.send(hca.address_of(qp.get()));
+        const auto first = p.peer.recv<Address>();
+        hca.connect(qp.get(), first, patient);
+        ASSERT_EQ(post_recv(qp.get(), 1, {{buffer.get(), 0, 64}}), 0);
+        paint(buffer->data() + 64, 64, 1);
+        ASSERT_EQ(post(qp.get(), {.id = 2, .pieces = {{buffer.get(), 64, 64}}}), 0);
+        // Until the process there is known, and looked at for as long as it takes to be sure.
+        for (int i = 0; i < 20; ++i) {
+          EXPECT_TRUE(is_empty(cq.get()));
+          pause_ms(1);
+        }
+        p.peer.send(uint8_t{1});
+        // Expect: the process that comes after it is talked to, both ways.
+        for (int i = 0; i < 2; ++i)
+          EXPECT_EQ(wait_completion(cq.get()).status, IBV_WC_SUCCESS);
+        EXPECT_EQ(first_wrong(buffer->data(), 64, 2), 64u);
+        p.peer.meet();
+      },
+      [](Post& p) {
+        const auto remote = p.peer.recv<Address>();
+        Address mine{};
+        int pipe_fds[2];
+        ASSERT_EQ(pipe(pipe_fds), 0);
+        std::fflush(nullptr);
+        const pid_t pid = fork();
+        if (pid == 0) {
+          Hca hca;
+          const auto cq = hca.make_cq();
+          const auto qp = hca.make_qp(cq.get());
+          const Address address = hca.address_of(qp.get());
+          p.peer.send(address);
+          p.peer.recv<uint8_t>();
+          if (write(pipe_fds[1], &address, sizeof address) != sizeof address) _exit(1);
+          kill(getpid(), SIGKILL);
+        }
+        ASSERT_EQ(read(pipe_fds[0], &mine, sizeof mine), ssize_t{sizeof mine});
+        ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+        run_in_slot(mine.qpn >> 14, [&] {
+          Hca hca;
+          const auto cq = hca.make_cq();
+          const auto qp = hca.make_qp(cq.get());
+          const auto buffer = hca.make_buffer(4096);
+          ASSERT_EQ(qp->qp_num, mine.qpn);
+          hca.connect(qp.get(), remote);
+          ASSERT_EQ(post_recv(qp.get(), 1, {{buffer.get(), 0, 64}}), 0);
+          paint(buffer->data() + 64, 64, 2);
+          ASSERT_EQ(post(qp.get(), {.id = 2, .pieces = {{buffer.get(), 64, 64}}}), 0);
+          for (int i = 0; i < 2; ++i)
+            EXPECT_EQ(wait_completion(cq.get()).status, IBV_WC_SUCCESS);
+          EXPECT_EQ(first_wrong(buffer->data(), 64, 1), 64u);
+          p.peer.meet();
+        });
+      });
 }
 
 TEST_P(SoftDeath, A_stopped_peer_is_alive) {

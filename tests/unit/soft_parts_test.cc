@@ -228,6 +228,22 @@ TEST(Slots, Two_owners_never_share_one_and_a_closed_one_is_free_again) {
   EXPECT_FALSE(Link::connect(slot).is_open());
 }
 
+TEST(Link, A_listener_that_accepts_nobody_is_busy_and_not_absent) {
+  auto claimed = claim_slot(800);
+  ASSERT_TRUE(claimed.is_ok());
+  std::vector<Link> callers;
+  do {
+    callers.push_back(Link::connect(claimed->slot));
+    ASSERT_LT(callers.size(), 10000u);
+  } while (callers.back().is_open());
+
+  // Its queue of callers is full, as that of a stopped process.  Expect: somebody is there.
+  EXPECT_TRUE(callers.back().is_busy());
+  callers.clear();
+  claimed->listener.reset();
+  EXPECT_FALSE(Link::connect(claimed->slot).is_busy());
+}
+
 TEST(Link, Carries_messages_and_descriptors_and_sees_the_end) {
   auto claimed = claim_slot(600);
   ASSERT_TRUE(claimed.is_ok());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "base/log.hpp"
 #include "verbs/soft/engine.hpp"
@@ -36,8 +37,11 @@ bool make_ring(Qp& qp, uint32_t depth) {
 
 // The live process of our target, or null.
 Peer* find_peer(Qp& qp) {
-  if (qp.target_peer != nullptr) return qp.target_peer->is_alive() ? qp.target_peer : nullptr;
+  if (qp.target_peer != nullptr && qp.target_peer->is_alive()) return qp.target_peer;
+  // A connection ends with the process it was made with: who has its slot now is a stranger.
+  if (qp.target != nullptr) return nullptr;
   Neighbours& neighbours = qp.engine.neighbours();
+  if (qp.target_peer != nullptr) neighbours.done_with(std::exchange(qp.target_peer, nullptr));
   const uint32_t slot = slot_of(qp.attr.dest_qp_num);
   if (neighbours.has_peer(slot)) return qp.target_peer = neighbours.use(slot);
   // Asking takes system calls, and this is called from every poll.

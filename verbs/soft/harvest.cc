@@ -13,8 +13,16 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
+// Whether the owner of `source` has ever written to us.
+bool is_ours(const Qp& qp, const SharedQp& source) {
+  return source.ring_to.load(std::memory_order_acquire) == qp.ring_name();  // with bind_target()
+}
+
 // Whose notices we read; false while the peer has not shown up.
 bool find_source(Qp& qp) {
+  // A process that died before it wrote to us has no more to say: its slot may have a new owner.
+  if (qp.source != nullptr && !qp.source_peer->is_alive() && !is_ours(qp, *qp.source))
+    unbind_source(qp);
   if (qp.source != nullptr) return true;
   const uint32_t state = qp.current.load(std::memory_order_acquire);  // with modify_qp()
   if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_ERR) return false;
@@ -22,16 +30,11 @@ bool find_source(Qp& qp) {
   const uint32_t slot = slot_of(qp.attr.dest_qp_num);
   Neighbours& neighbours = qp.engine.neighbours();
   if (index >= kMaxQps || !neighbours.has_latest(slot)) return false;
-  Peer* peer = neighbours.use_latest(slot);
+  Peer* peer = neighbours.use_sender(
+      slot, [&](const Peer& each) { return is_ours(qp, each.shared().qps[index]); });
   if (peer == nullptr) return false;
-  const SharedQp* source = &peer->shared().qps[index];
-  // A dead process may be an earlier owner of the slot, unless it wrote to us.
-  if (!peer->is_alive() && source->ring_to.load(std::memory_order_acquire) != qp.ring_name()) {
-    neighbours.done_with(peer);
-    return false;
-  }
   qp.source_peer = peer;
-  qp.source = source;
+  qp.source = &peer->shared().qps[index];
   return true;
 }
 

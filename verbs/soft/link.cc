@@ -76,10 +76,13 @@ Link Link::connect(uint32_t slot) {
   Link link;
   link.fd_ = make_socket();
   const Name name = slot_name(slot);
-  if (!link.fd_.is_open() ||
-      ::connect(link.fd(), reinterpret_cast<const sockaddr*>(&name.address), name.bytes) != 0 ||
-      !link.identify())
+  if (!link.is_open()) return link;
+  if (::connect(link.fd(), reinterpret_cast<const sockaddr*>(&name.address), name.bytes) != 0) {
+    link.is_busy_ = errno == EAGAIN;
     link.fd_.reset();
+  } else if (!link.identify()) {
+    link.fd_.reset();
+  }
   return link;
 }
 

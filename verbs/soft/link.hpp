@@ -58,11 +58,13 @@ Result<ClaimedSlot> claim_slot(uint32_t first);
 
 class Link {
  public:
-  // Not open where nobody listens in the slot, or the listener is of another user.
+  // Not open where nobody listens in the slot, or the listener is of another user; or, is_busy(),
+  // while the listener has more callers waiting than it accepts, as a stopped process has.
   static Link connect(uint32_t slot);
   static Link accept(int listener);
 
   bool is_open() const { return fd_.is_open(); }
+  bool is_busy() const { return is_busy_; }
   int fd() const { return fd_.get(); }
   pid_t pid() const { return pid_; }  // of the process at the other end, in our pid namespace
 
@@ -83,6 +85,7 @@ class Link {
   bool identify();
 
   Fd fd_;
+  bool is_busy_ = false;
   pid_t pid_ = 0;
   std::deque<Unsent> unsent_;
 };

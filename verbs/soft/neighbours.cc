@@ -65,11 +65,6 @@ Peer* Neighbours::use(uint32_t slot) {
   return count_use(by_slot_[slot].load(kRelaxed));
 }
 
-Peer* Neighbours::use_latest(uint32_t slot) {
-  MutexLock lock(mutex_);
-  return count_use(latest_[slot].load(kRelaxed));
-}
-
 void Neighbours::done_with(Peer* peer) {
   MutexLock lock(mutex_);
   for (Known& known : known_)
@@ -113,7 +108,7 @@ Neighbours::Reach Neighbours::want(uint32_t slot) {
   for (const Contact& contact : contacts_)
     if (contact.wanted_slot == slot) return Reach::linking;
   Link link = Link::connect(slot);
-  if (!link.is_open()) return Reach::absent;
+  if (!link.is_open()) return link.is_busy() ? Reach::linking : Reach::absent;
   add_contact(std::move(link), slot);
   return Reach::linking;
 }

@@ -30,15 +30,26 @@ class Neighbours {
   Neighbours(const Self& self, const SharedSegment& own, PortSchedule& own_port,
              MemoryTable& memory);
 
-  // Whether use() may find somebody in the slot; whether use_latest() may. Loads.
+  // Whether use() may find somebody in the slot; whether use_sender() may. Loads.
   bool has_peer(uint32_t slot) const { return by_slot_[slot].load(std::memory_order_relaxed); }
   bool has_latest(uint32_t slot) const { return latest_[slot].load(std::memory_order_relaxed); }
-  // The live peer in a slot, or null; the last one known there, dead or alive, or null. It is valid
-  // until done_with().
+  // The live peer in a slot, or null. It is valid until done_with().
   Peer* use(uint32_t slot) NORIA_EXCLUDES(mutex_);
-  Peer* use_latest(uint32_t slot) NORIA_EXCLUDES(mutex_);
+  // The peer in a slot that wrote to us, as `has_written(const Peer&)` says, dead or alive; while
+  // there is none, the last one known there if it lives. Null if neither.
+  template <class HasWritten>
+  Peer* use_sender(uint32_t slot, HasWritten has_written) NORIA_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    Peer* sender = latest_[slot].load(std::memory_order_relaxed);
+    if (sender != nullptr && !sender->is_alive()) sender = nullptr;
+    for (const Known& known : known_)
+      if (known.peer->identity().slot == slot && has_written(static_cast<const Peer&>(*known.peer)))
+        sender = known.peer.get();
+    return count_use(sender);
+  }
   void done_with(Peer* peer) NORIA_EXCLUDES(mutex_);
 
+  // `linking` also where somebody is in the slot and takes no calls now: ask again later.
   enum class Reach { known, linking, absent };
   Reach want(uint32_t slot) NORIA_EXCLUDES(mutex_);
 
