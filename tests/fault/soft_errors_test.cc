@@ -1,6 +1,15 @@
 // Wrong use of the software HCA: each mistake is answered with the status that the specification
 // gives it, nothing lands that should not, and what was queued behind it is flushed.
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
 #include "tests/support/soft_link.hpp"
 
 namespace noria::test {
@@ -312,6 +321,83 @@ TEST(SoftErrors, What_is_in_use_is_not_destroyed) {
     ASSERT_EQ(post(qp.get(), {.id = 2}), 0);
     for (int i = 0; i < 2; ++i) EXPECT_EQ(wait_completion(cq.get()).status, IBV_WC_SUCCESS);
     p.peer.meet();
+  });
+}
+
+TEST(SoftErrors, Without_descriptors_nothing_is_made_and_the_reason_is_told) {
+  Crew crew({[](Post&) {
+    Hca hca;
+    const int next = dup(STDERR_FILENO);
+    ASSERT_GE(next, 0);
+    close(next);
+    rlimit limit{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_EQ(verbs().create_comp_channel(hca.context()), nullptr);
+    EXPECT_EQ(errno, EMFILE);
+    EXPECT_EQ(verbs().noria_alloc(hca.context(), 4096), nullptr);
+    EXPECT_EQ(errno, EMFILE);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_NE(hca.make_channel(), nullptr);
+  }});
+  EXPECT_EQ(crew.wait(0).exit_code, 0);
+}
+
+// Whether an asynchronous event is there to be taken within `timeout_ms`.
+bool has_async_event(const Hca& hca, int timeout_ms) {
+  pollfd p{.fd = hca.context()->async_fd, .events = POLLIN, .revents = 0};
+  return ::poll(&p, 1, timeout_ms) == 1;
+}
+
+// Side 0 breaks the rules of side 1, which has an event of it.
+void break_the_rules(Link& link, int side) {
+  if (side == 0) {
+    ASSERT_EQ(post(link.qp.get(), link.write(1, 8, {link.remote.address, 0})), 0);
+    expect_completion(link.cq.get(), 1, IBV_WC_REM_ACCESS_ERR);
+  } else {
+    ASSERT_TRUE(has_async_event(link.hca, 20000));
+  }
+}
+
+TEST(SoftErrors, An_event_is_told_on_a_descriptor_and_destruction_waits_for_its_acknowledgement) {
+  run_pair([](Post& p) {
+    Link link(p);
+    EXPECT_FALSE(has_async_event(link.hca, 0));
+    link.wire.meet();
+    ASSERT_NO_FATAL_FAILURE(break_the_rules(link, p.side));
+    if (p.side == 1) {
+      ibv_async_event event{};
+      ASSERT_EQ(verbs().get_async_event(link.hca.context(), &event), 0);
+      EXPECT_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+      EXPECT_EQ(event.element.qp, link.qp.get());
+      EXPECT_FALSE(has_async_event(link.hca, 0));
+      std::atomic<bool> is_acknowledged{false};
+      std::thread destroyer([&] {
+        link.qp.reset();
+        EXPECT_TRUE(is_acknowledged.load(std::memory_order_acquire));
+      });
+      for (int i = 0; i < 1000; ++i) sched_yield();  // time to do wrong in
+      is_acknowledged.store(true, std::memory_order_release);
+      verbs().ack_async_event(&event);
+      destroyer.join();
+    }
+    link.wire.meet();
+  });
+}
+
+TEST(SoftErrors, Events_of_what_is_destroyed_are_gone_from_the_descriptor_too) {
+  run_pair([](Post& p) {
+    Link link(p);
+    ASSERT_NO_FATAL_FAILURE(break_the_rules(link, p.side));
+    link.qp.reset();
+    EXPECT_FALSE(has_async_event(link.hca, 0));
+    const int fd = link.hca.context()->async_fd;
+    ASSERT_EQ(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK), 0);
+    ibv_async_event event{};
+    EXPECT_EQ(verbs().get_async_event(link.hca.context(), &event), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    link.wire.meet();
   });
 }
 

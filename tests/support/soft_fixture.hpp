@@ -27,10 +27,14 @@ struct Verbs {
   X(free_device_list, "1.1")     \
   X(open_device, "1.1")          \
   X(close_device, "1.1")         \
+  X(query_device, "1.1")         \
   X(query_gid, "1.1")            \
+  X(get_async_event, "1.1")      \
+  X(ack_async_event, "1.1")      \
   X(alloc_pd, "1.1")             \
   X(dealloc_pd, "1.1")           \
   X(reg_mr, "1.1")               \
+  X(reg_dmabuf_mr, "1.12")       \
   X(dereg_mr, "1.1")             \
   X(create_comp_channel, "1.0")  \
   X(destroy_comp_channel, "1.0") \
@@ -38,6 +42,10 @@ struct Verbs {
   X(destroy_cq, "1.1")           \
   X(get_cq_event, "1.1")         \
   X(ack_cq_events, "1.1")        \
+  X(create_srq, "1.1")           \
+  X(modify_srq, "1.1")           \
+  X(query_srq, "1.1")            \
+  X(destroy_srq, "1.1")          \
   X(create_qp, "1.1")            \
   X(query_qp, "1.1")             \
   X(modify_qp, "1.1")            \

@@ -1,7 +1,10 @@
 // Asynchronous events of a context: what happens to a queue without a request that could report it.
 //
 // A peer that broke the rules of a connection raises IBV_EVENT_QP_ACCESS_ERR at the target; a
-// completion queue that overran raises IBV_EVENT_CQ_ERR. Events of an object end with it.
+// completion queue that overran raises IBV_EVENT_CQ_ERR. Events of an object that nobody has taken
+// end with it; for those that were taken its destruction waits until they are acknowledged.
+//
+// The descriptor of the context is readable while an event is there to be taken.
 //
 // Threads: any thread.
 #pragma once
@@ -9,6 +12,7 @@
 #include <infiniband/verbs.h>
 
 #include <deque>
+#include <vector>
 
 #include "base/mutex.hpp"
 
@@ -16,14 +20,19 @@ namespace noria::soft {
 
 struct AsyncEvents {
   Mutex mutex;
+  CondVar acknowledged;
   std::deque<ibv_async_event> queue NORIA_GUARDED_BY(mutex);
+  // The objects of events that were taken and not yet acknowledged, once for each.
+  std::vector<const void*> open NORIA_GUARDED_BY(mutex);
 };
 
 void raise_event(ibv_qp* qp, ibv_event_type type);
 void raise_event(ibv_cq* cq, ibv_event_type type);
-// Drops the events of a queue pair or completion queue that goes away.
-void forget_events(ibv_context* context, const void* object);
+// Drops the events of a queue pair or completion queue that goes away, and waits until those that
+// were taken are acknowledged. False, with a line in the log, after ten seconds.
+bool end_events(ibv_context* context, const void* object);
 // Blocks as the context's async_fd does. 0, or -1 with errno set.
 int take_async_event(ibv_context* context, ibv_async_event* out);
+void acknowledge_async_event(const ibv_async_event& event);
 
 }  // namespace noria::soft

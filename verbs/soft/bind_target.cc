@@ -67,9 +67,11 @@ bool is_drained(Engine& engine, const SharedQp& qp) {
   if (peer == nullptr) return true;
   const SharedQp& old = peer->shared().qps[index_of(qpn) % kMaxQps];
   const uint64_t state = old.state.load(std::memory_order_acquire);
-  const uint64_t written = qp.tail.load(kRelaxed) & ~kFaultBit;
-  const bool is_done = generation_of(state) != static_cast<uint32_t>(name) ||
-                       old.rq_head.load(std::memory_order_acquire) >= written;
+  const uint64_t tail = qp.tail.load(kRelaxed);
+  const bool knows_fault = (tail & kFaultBit) == 0 || !takes_requests(state_of(state));
+  const bool is_done =
+      generation_of(state) != static_cast<uint32_t>(name) ||
+      (knows_fault && old.rq_head.load(std::memory_order_acquire) >= (tail & ~kFaultBit));
   engine.neighbours().done_with(peer);
   return is_done;
 }

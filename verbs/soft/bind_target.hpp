@@ -16,7 +16,7 @@ constexpr uint64_t kMaxMessage = 1ull << 30;
 bool bind_target(Qp& qp);
 // Under exec: lets go of the target.
 void unbind_target(Qp& qp);
-// Whether the target of a queue pair's ring has read all of it, or never will.
+// Whether the target of a queue pair's ring has read all of it, or never will; a fault too.
 bool is_drained(Engine& engine, const SharedQp& qp);
 
 // Whether the target takes requests of this queue pair now.

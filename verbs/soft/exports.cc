@@ -112,7 +112,9 @@ NORIA_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* even
   if (soft::engine_of(context) == nullptr) return -1;
   return soft::take_async_event(context, event);
 }
-NORIA_EXPORT void ibv_ack_async_event(ibv_async_event*) {}
+NORIA_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
+  soft::acknowledge_async_event(*event);
+}
 
 NORIA_EXPORT int ibv_fork_init(void) { return 0; }
 NORIA_EXPORT ibv_fork_status ibv_is_fork_initialized(void) { return IBV_FORK_UNNEEDED; }
@@ -214,10 +216,7 @@ NORIA_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   Engine* engine = soft::engine_of(context);
   if (engine == nullptr) return nullptr;
   Channel* channel = engine->add_channel();
-  if (channel == nullptr) {
-    errno = ENOMEM;
-    return nullptr;
-  }
+  if (channel == nullptr) return nullptr;  // errno says why
   channel->context = context;
   return channel;
 }
@@ -265,7 +264,7 @@ NORIA_EXPORT int ibv_destroy_cq(ibv_cq* base) {
     noria::log(LogLevel::error, "cq %u: an event was taken and not acknowledged", cq->index);
     return EBUSY;
   }
-  soft::forget_events(cq->context, cq);
+  if (!soft::end_events(cq->context, cq)) return EBUSY;
   if (cq->channel != nullptr) --cq->channel->refcnt;
   engine->remove_cq(cq);
   return 0;
@@ -323,10 +322,7 @@ NORIA_EXPORT void* ibv_noria_alloc(ibv_context* context, size_t bytes) {
   Engine* engine = soft::engine_of(context);
   if (engine == nullptr) return nullptr;
   const Allocation* allocation = engine->memory().allocate(bytes);
-  if (allocation == nullptr) {
-    errno = ENOMEM;
-    return nullptr;
-  }
+  if (allocation == nullptr) return nullptr;  // errno says why
   void* base = allocation->base.get();
   engine->neighbours().announce(
       LinkMessage{.kind = LinkKind::memory, .id = allocation->id, .bytes = allocation->bytes},

@@ -252,8 +252,8 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid)
 
 int destroy_qp(Qp& qp) {
   if (const int failure = reset(qp); failure != 0) return failure;
+  if (!end_events(qp.context, &qp)) return EBUSY;
   detach(qp);
-  forget_events(qp.context, &qp);
   qp.engine.release(qp.receive_carved, qp.receive_bytes);
   qp.engine.remove_qp(&qp);
   return 0;
