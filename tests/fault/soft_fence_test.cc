@@ -48,7 +48,8 @@ void hammer(Post& p, const Case& c) {
   std::memset(buffer->data(), 0xaa, kBytes);
   for (int round = 0; round < kRounds; ++round) {
     const auto qp = hca.make_qp(cq.get());
-    hca.connect(qp.get(), p.peer, {.ack_timeout = 8, .retry_count = 1});
+    // 4.096 us * 2^12, twice: long enough for a process that was not scheduled meanwhile.
+    hca.connect(qp.get(), p.peer, {.ack_timeout = 12, .retry_count = 1});
     const auto remote = p.peer.recv<Region>();
     uint64_t posted = 0, done = 0;
     bool failed = false;
@@ -63,7 +64,11 @@ void hammer(Post& p, const Case& c) {
                   0);
       const ibv_wc wc = wait_completion(cq.get());
       ASSERT_EQ(wc.wr_id, done++);
-      failed = failed || wc.status != IBV_WC_SUCCESS;
+      if (!failed && wc.status != IBV_WC_SUCCESS) {
+        EXPECT_EQ(wc.status,
+                  c.fence == Fence::dereg ? IBV_WC_REM_ACCESS_ERR : IBV_WC_RETRY_EXC_ERR);
+        failed = true;
+      }
       ASSERT_LT(now_ns(), deadline) << "writes go on through the fence";
     }
     p.peer.meet();

@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -61,15 +62,16 @@ void expect_death_notice(const Link& link, const SendSpec& request) {
 
 NORIA_TEST_BOTH_MEMORIES(SoftDeath);
 
-TEST_P(SoftDeath, A_peer_killed_while_idle_is_noticed_by_the_next_requests) {
-  Crew crew({[](Post& p) {
-               Link link(p, link_spec(GetParam()));
+// Kills side 1 while both are idle, and lets side 0 post what `make` gives.
+void expect_told_of_death(Memory memory, SendSpec (*make)(const Link&)) {
+  Crew crew({[=](Post& p) {
+               Link link(p, link_spec(memory));
                p.parent.meet();
                p.parent.meet();  // killed and reaped
-               expect_death_notice(link, link.write(1, 64, link.remote));
+               expect_death_notice(link, make(link));
              },
-             [](Post& p) {
-               Link link(p, link_spec(GetParam()));
+             [=](Post& p) {
+               Link link(p, link_spec(memory));
                p.parent.meet();
                stay_until_killed();
              }});
@@ -79,6 +81,10 @@ TEST_P(SoftDeath, A_peer_killed_while_idle_is_noticed_by_the_next_requests) {
   EXPECT_EQ(crew.wait(1).signal, SIGKILL);
   crew.wire(0).meet();
   expect_well(crew, 0);
+}
+
+TEST_P(SoftDeath, A_peer_killed_while_idle_is_noticed_by_the_next_requests) {
+  expect_told_of_death(GetParam(), [](const Link& l) { return l.write(1, 64, l.remote); });
 }
 
 TEST_P(SoftDeath, A_peer_killed_under_load_is_noticed_by_everything_queued) {
@@ -116,23 +122,7 @@ TEST_P(SoftDeath, A_peer_killed_under_load_is_noticed_by_everything_queued) {
 }
 
 TEST_P(SoftDeath, A_reader_of_a_killed_peer_is_told) {
-  Crew crew({[](Post& p) {
-               Link link(p, link_spec(GetParam()));
-               p.parent.meet();
-               p.parent.meet();
-               expect_death_notice(link, link.read(1, 4 << 20, link.remote));
-             },
-             [](Post& p) {
-               Link link(p, link_spec(GetParam()));
-               p.parent.meet();
-               stay_until_killed();
-             }});
-  crew.wire(0).meet();
-  crew.wire(1).meet();
-  crew.kill(1, SIGKILL);
-  EXPECT_EQ(crew.wait(1).signal, SIGKILL);
-  crew.wire(0).meet();
-  expect_well(crew, 0);
+  expect_told_of_death(GetParam(), [](const Link& l) { return l.read(1, 4 << 20, l.remote); });
 }
 
 TEST_P(SoftDeath, A_sleeper_learns_of_a_death_by_its_completion_channel) {
@@ -228,8 +218,7 @@ TEST(SoftPeers, A_process_that_died_before_it_connected_gives_way_to_the_next_in
         }
         p.peer.send(uint8_t{1});
         // Expect: the process that comes after it is talked to, both ways.
-        for (int i = 0; i < 2; ++i)
-          EXPECT_EQ(wait_completion(cq.get()).status, IBV_WC_SUCCESS);
+        for (int i = 0; i < 2; ++i) EXPECT_EQ(wait_completion(cq.get()).status, IBV_WC_SUCCESS);
         EXPECT_EQ(first_wrong(buffer->data(), 64, 2), 64u);
         p.peer.meet();
       },
@@ -262,8 +251,7 @@ TEST(SoftPeers, A_process_that_died_before_it_connected_gives_way_to_the_next_in
           ASSERT_EQ(post_recv(qp.get(), 1, {{buffer.get(), 0, 64}}), 0);
           paint(buffer->data() + 64, 64, 2);
           ASSERT_EQ(post(qp.get(), {.id = 2, .pieces = {{buffer.get(), 64, 64}}}), 0);
-          for (int i = 0; i < 2; ++i)
-            EXPECT_EQ(wait_completion(cq.get()).status, IBV_WC_SUCCESS);
+          for (int i = 0; i < 2; ++i) EXPECT_EQ(wait_completion(cq.get()).status, IBV_WC_SUCCESS);
           EXPECT_EQ(first_wrong(buffer->data(), 64, 1), 64u);
           p.peer.meet();
         });
@@ -333,6 +321,23 @@ TEST(SoftPeers, A_forked_child_is_refused_and_harms_nobody) {
     EXPECT_EQ(first_wrong(link.buffer->data(), 64, 9), 64u);
     link.wire.meet();
   });
+}
+
+TEST(SoftPeers, A_forked_child_does_not_share_the_memory_that_peers_map) {
+  Crew crew({[](Post&) {
+    Hca hca;
+    const auto buffer = hca.make_buffer(4096, Memory::mapped);
+    std::fflush(nullptr);
+    const pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    // Expect: as registered memory of a network card, the child does not have it.
+    if (pid == 0) _exit(msync(buffer->data(), 4096, MS_ASYNC) != 0 && errno == ENOMEM ? 0 : 1);
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+    buffer->data()[0] = 1;
+  }});
+  expect_well(crew, 0);
 }
 
 // The inodes of the sockets that a process holds.
@@ -471,8 +476,8 @@ TEST(SoftPeers, Eight_processes_talk_to_each_other) {
 }
 
 // From now on process_vm_readv and process_vm_writev answer EPERM, as in many sandboxes.
-void forbid_attach() {
-  setenv("NORIA_SOFT_COPY", "auto", 1);  // what a user who knows of no sandbox has
+void forbid_attach(const char* copy = "auto") {  // what a user who knows of no sandbox has
+  setenv("NORIA_SOFT_COPY", copy, 1);
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
@@ -532,6 +537,16 @@ TEST(SoftPeers, Without_cross_memory_attach_the_bytes_arrive_all_the_same) {
       talk(p);
     });
   }
+}
+
+TEST(SoftPeers, Who_asks_for_attach_where_it_is_forbidden_is_told_so) {
+  Crew crew({[](Post&) {
+    forbid_attach("cma");
+    Hca hca;
+    EXPECT_NE(description(hca).find("forbidden"), std::string::npos) << description(hca);
+    EXPECT_NE(description(hca).find("NORIA_SOFT_COPY"), std::string::npos) << description(hca);
+  }});
+  expect_well(crew, 0);
 }
 
 TEST(SoftPeers, A_plain_user_needs_no_privilege) {

@@ -13,6 +13,8 @@
 
 #include "verbs/soft/bind_target.hpp"
 #include "verbs/soft/copy_path.hpp"
+#include "verbs/soft/engine.hpp"
+#include "verbs/soft/fence.hpp"
 #include "verbs/soft/link.hpp"
 #include "verbs/soft/memory_table.hpp"
 #include "verbs/soft/peer.hpp"
@@ -139,8 +141,38 @@ TEST(PeerMemory, Is_followed_only_inside_what_was_mapped) {
   EXPECT_EQ(peer->mapped(kId, UINT64_MAX - 7, 16), nullptr);
   EXPECT_EQ(peer->mapped(3, 0, 1), nullptr);
 
+  // Taken back while somebody is in the middle of a copy.  Expect: not found, and still there.
   peer->drop_mapping(kId);
   EXPECT_EQ(peer->mapped(kId, 0, 0), nullptr);
+  EXPECT_TRUE(peer->has_dropped());
+  std::memset(base, 0x77, 8192);
+  peer->unmap_dropped();
+  EXPECT_FALSE(peer->has_dropped());
+}
+
+TEST(Fence, Waits_once_for_a_stopped_peer_and_not_once_for_each_object) {
+  const auto engine = Engine::start({});
+  ASSERT_NE(engine, nullptr);
+  constexpr uint32_t kIndex = 5, kKey = 3 << 16 | 1;
+  const uint32_t qpn = qpn_of(engine->slot(), 9);
+  SharedSegment& shared = engine->shared();
+  shared.header.qp_high.store(kIndex + 1, std::memory_order_release);
+
+  // Somebody is in the middle of a transfer and does not go on.
+  shared.qps[kIndex].mark.store(make_mark(qpn, kKey), std::memory_order_release);
+  EXPECT_FALSE(fence_qp(*engine, qpn, 20'000'000));
+  // Expect: the next ones do not wait for an hour each.
+  constexpr Nanoseconds kHour = 3600 * 1'000'000'000LL;
+  EXPECT_FALSE(fence_qp(*engine, qpn, kHour));
+  EXPECT_FALSE(fence_key(*engine, kKey, kHour));
+  EXPECT_TRUE(fence_key(*engine, kKey + 1, kHour));
+
+  // It goes on.  Expect: fences hold again, and are waited for again.
+  shared.qps[kIndex].mark.store(0, std::memory_order_release);
+  EXPECT_TRUE(fence_qp(*engine, qpn, kHour));
+  const Peer* self = engine->neighbours().use(engine->slot());
+  ASSERT_NE(self, nullptr);
+  EXPECT_FALSE(self->is_stalled());
 }
 
 TEST(PeerMemory, A_file_that_its_owner_could_shorten_is_not_mapped) {

@@ -105,9 +105,10 @@ const char* Engine::copy_path() const {
   // Ourselves we may always touch, unless the system call as such is forbidden.
   uint64_t word = 0, copied = 0;
   const iovec from{&word, sizeof word}, to{&copied, sizeof copied};
-  if (::process_vm_readv(::getpid(), &to, 1, &from, 1, 0) == sizeof word || !may_ask_)
+  if (::process_vm_readv(::getpid(), &to, 1, &from, 1, 0) == sizeof word)
     return "cross-memory attach";
-  return "through shared memory (cross-memory attach is forbidden)";
+  return may_ask_ ? "through shared memory (cross-memory attach is forbidden)"
+                  : "cross-memory attach, which is forbidden here: unset NORIA_SOFT_COPY";
 }
 
 // ---- registries ---------------------------------------------------------------------------------
@@ -176,7 +177,10 @@ Channel* Engine::add_channel() {
   {
     MutexLock lock(queues_);
     const auto free = std::find(channels_.begin(), channels_.end(), nullptr);
-    if (free == channels_.end()) return nullptr;
+    if (free == channels_.end()) {
+      errno = ENOMEM;
+      return nullptr;
+    }
     *free = std::make_unique<Channel>();
     added = free->get();
     added->engine = this;
@@ -268,7 +272,13 @@ void Engine::handle(uint64_t tag) {
   const int fd = static_cast<int>(tag & 0xffffffff);
   switch (static_cast<Watched>(tag >> 32)) {
     case Watched::listener: neighbours_->on_listener(); break;
-    case Watched::link: neighbours_->on_link(fd); break;
+    case Watched::link:
+      neighbours_->on_link(fd);
+      if (!neighbours_->has_dropped()) break;
+      // A peer took memory back. Whoever found it before holds the lock of its queue.
+      for_each_qp([](Qp& qp) { SpinGuard under_way(qp.exec); });
+      neighbours_->unmap_dropped();
+      break;
     case Watched::pidfd: neighbours_->on_pidfd(fd); break;
     case Watched::timer: take_events(fd); break;
     case Watched::doorbell:

@@ -47,7 +47,7 @@ class Engine {
   void remove_qp(Qp* qp) NORIA_EXCLUDES(registry_);
   Cq* add_cq(uint32_t depth, Channel* channel) NORIA_EXCLUDES(queues_);
   void remove_cq(Cq* cq) NORIA_EXCLUDES(queues_);
-  Channel* add_channel() NORIA_EXCLUDES(queues_);
+  Channel* add_channel() NORIA_EXCLUDES(queues_);  // null with errno set
   void remove_channel(Channel* channel) NORIA_EXCLUDES(queues_);
   uint32_t next_pd_number() { return pd_serial_.fetch_add(1, std::memory_order_relaxed); }
   bool is_empty() NORIA_EXCLUDES(registry_, queues_);

@@ -4,7 +4,9 @@
 // whoever revokes first and then sees no mark knows that the next look fails. Marks of dead peers
 // do not count: their copies ended with them.
 //
-// Waits at most kFenceLimit (a stopped peer may hold a mark for as long as it is stopped).
+// Waits at most `limit`: a stopped peer may hold a mark for as long as it is stopped. Once one
+// fence has waited so long for a peer, the next ones wait a moment only while that mark stands, so
+// that giving up many objects of a stopped peer takes one limit and not one for each.
 //
 // Threads: any thread, holding no lock of the data path.
 #pragma once
@@ -15,10 +17,11 @@
 namespace noria::soft {
 
 constexpr Nanoseconds kFenceLimit = 10'000'000'000;
+constexpr Nanoseconds kStalledLimit = 1'000'000;
 
 // Until nothing is under way into memory of `key`. False: the limit passed.
-bool fence_key(Engine& engine, uint32_t key);
+bool fence_key(Engine& engine, uint32_t key, Nanoseconds limit = kFenceLimit);
 // Until nothing is under way into queue pair `qpn`.
-bool fence_qp(Engine& engine, uint32_t qpn);
+bool fence_qp(Engine& engine, uint32_t qpn, Nanoseconds limit = kFenceLimit);
 
 }  // namespace noria::soft

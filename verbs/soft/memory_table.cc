@@ -1,6 +1,7 @@
 #include "verbs/soft/memory_table.hpp"
 
 #include <errno.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <utility>
@@ -71,11 +72,16 @@ const Allocation* MemoryTable::allocate(size_t bytes) {
   if (!fd.is_open()) return nullptr;
   void* base = map_shared(fd.get(), size, true);
   if (base == nullptr) return nullptr;
+  // As the pages of a network card's registered memory (ibv_fork_init).
+  ::madvise(base, size, MADV_DONTFORK);
   Mapping<uint8_t> mapping(static_cast<uint8_t*>(base), Unmapper{size});
   MutexLock lock(mutex_);
   const auto free = std::find_if(allocations_.begin(), allocations_.end(),
                                  [](const Allocation& each) { return each.id == 0; });
-  if (free == allocations_.end()) return nullptr;
+  if (free == allocations_.end()) {
+    errno = ENOMEM;
+    return nullptr;
+  }
   const auto index = static_cast<uint32_t>(free - allocations_.begin());
   free->id = next_serial_++ * kMaxAllocations + index;
   free->bytes = size;

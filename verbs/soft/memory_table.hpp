@@ -39,7 +39,8 @@ class MemoryTable {
   void revoke(uint32_t key);
   void recycle(uint32_t key) NORIA_EXCLUDES(mutex_);
 
-  // Memory that peers map; null if there is none to be had. Valid until take().
+  // Memory that peers map; null with errno set if there is none to be had. Valid until take(). A
+  // forked child does not have it: it would write into what peers believe to be its parent's.
   const Allocation* allocate(size_t bytes) NORIA_EXCLUDES(mutex_);
   // Moves the allocation with this base out of the table. 0, EINVAL if there is none, or EBUSY
   // while a region lies in it: a peer may be in the middle of it, and unmaps it when told.

@@ -250,6 +250,17 @@ void Neighbours::on_pidfd(int fd) {
     if (known.peer->pidfd() == fd && known.peer->has_ended()) lose(known.peer.get());
 }
 
+bool Neighbours::has_dropped() {
+  MutexLock lock(mutex_);
+  return std::any_of(known_.begin(), known_.end(),
+                     [](const Known& known) { return known.peer->has_dropped(); });
+}
+
+void Neighbours::unmap_dropped() {
+  MutexLock lock(mutex_);
+  for (const Known& known : known_) known.peer->unmap_dropped();
+}
+
 void Neighbours::announce_channel(uint32_t id, int fd) {
   {
     MutexLock lock(mutex_);

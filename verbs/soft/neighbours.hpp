@@ -73,6 +73,10 @@ class Neighbours {
   void on_listener() NORIA_EXCLUDES(mutex_);
   void on_link(int fd) NORIA_EXCLUDES(mutex_);
   void on_pidfd(int fd) NORIA_EXCLUDES(mutex_);
+  // Whether a peer took memory back that is still mapped here; unmaps it, once nobody of this
+  // process can be in the middle of it.
+  bool has_dropped() NORIA_EXCLUDES(mutex_);
+  void unmap_dropped() NORIA_EXCLUDES(mutex_);
 
   // Closes every link: in a forked child, which must not keep its parent's sockets open.
   void close_all() NORIA_NO_THREAD_SAFETY_ANALYSIS;

@@ -63,7 +63,7 @@ std::unique_ptr<Peer> Peer::loopback(const Identity& identity, const SharedSegme
 }
 
 Peer::~Peer() {
-  for (auto& entry : mapped_) retire(entry.load(std::memory_order_relaxed));  // no reader is left
+  for (auto& entry : mapped_) delete entry.load(std::memory_order_relaxed);  // no reader is left
   for (auto& entry : channels_) delete entry.load(std::memory_order_relaxed);
 }
 
@@ -90,6 +90,21 @@ bool Peer::confirm_alive(Nanoseconds now) const {
   return is_alive();
 }
 
+void Peer::note_stalled(uint32_t index) const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  stalled_index_.store(index, kRelaxed);
+  stalled_mark_.store(shared_->qps[index].mark.load(kRelaxed), kRelaxed);
+}
+
+bool Peer::is_stalled() const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  const uint64_t mark = stalled_mark_.load(kRelaxed);
+  if (mark == 0) return false;
+  const bool still = shared_->qps[stalled_index_.load(kRelaxed)].mark.load(kRelaxed) == mark;
+  if (!still) stalled_mark_.store(0, kRelaxed);
+  return still;
+}
+
 void Peer::add_mapping(uint32_t id, size_t bytes, const Fd& fd) {
   if (mapped(id, 0, 0) != nullptr) return;
   void* base = map_shared(fd.get(), bytes, true);
@@ -98,25 +113,16 @@ void Peer::add_mapping(uint32_t id, size_t bytes, const Fd& fd) {
         identity_.slot, id, bytes);
     return;
   }
-  auto* entry = new Mapped{id, bytes, static_cast<uint8_t*>(base)};
+  auto* entry =
+      new Mapped{id, bytes, Mapping<uint8_t>(static_cast<uint8_t*>(base), Unmapper{bytes})};
   // release: publishes the entry; pairs with mapped().
-  retire(mapped_[id % kMaxAllocations].exchange(entry, std::memory_order_acq_rel));
+  Mapped* old = mapped_[id % kMaxAllocations].exchange(entry, std::memory_order_acq_rel);
+  if (old != nullptr) dropped_.emplace_back(old);
 }
 
 void Peer::drop_mapping(uint32_t id) {
   if (mapped(id, 0, 0) == nullptr) return;
-  retire(mapped_[id % kMaxAllocations].exchange(nullptr, std::memory_order_acq_rel));
-}
-
-void Peer::Mapped::unmap() {
-  // relaxed: nobody reads it any more; see mapped().
-  Unmapper{bytes}(base.exchange(nullptr, std::memory_order_relaxed));
-}
-
-void Peer::retire(Mapped* entry) {
-  if (entry == nullptr) return;
-  entry->unmap();
-  old_mappings_.emplace_back(entry);
+  dropped_.emplace_back(mapped_[id % kMaxAllocations].exchange(nullptr, std::memory_order_acq_rel));
 }
 
 void Peer::add_channel(uint32_t id, Fd fd) {

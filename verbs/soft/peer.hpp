@@ -62,18 +62,25 @@ class Peer {
   bool has_ended() const;  // asks the kernel
   int pidfd() const { return pidfd_.get(); }
 
+  // A fence waited in vain for the mark of queue pair `index`; whether it still stands, so that the
+  // next fence need not wait as long: the process is stopped.
+  void note_stalled(uint32_t index) const;
+  bool is_stalled() const;
+
   // Where `bytes` at `offset` of this peer's allocation `id` are mapped here; null while it is not
   // known, or if it has no such bytes.
   uint8_t* mapped(uint32_t id, uint64_t offset, uint64_t bytes) const {
     const Mapped* entry = mapped_[id % kMaxAllocations].load(std::memory_order_acquire);
     if (entry == nullptr || entry->id != id) return nullptr;
     if (offset > entry->bytes || bytes > entry->bytes - offset) return nullptr;
-    // relaxed: the allocation's owner keeps it mapped while we hold a mark on a region in it.
-    uint8_t* base = entry->base.load(std::memory_order_relaxed);
-    return base != nullptr ? base + offset : nullptr;
+    return entry->base.get() + offset;
   }
   void add_mapping(uint32_t id, size_t bytes, const Fd& fd);
+  // No longer to be found. Who found it before may still be copying, so that it stays mapped until
+  // unmap_dropped(), which is called once nobody can be.
   void drop_mapping(uint32_t id);
+  bool has_dropped() const { return !dropped_.empty(); }
+  void unmap_dropped() { dropped_.clear(); }
 
   // The descriptor that wakes sleepers of completion channel `id`, -1 while it is not known.
   int channel_fd(uint32_t id) const {
@@ -93,8 +100,7 @@ class Peer {
   struct Mapped {
     uint32_t id;
     size_t bytes;
-    std::atomic<uint8_t*> base;
-    void unmap();
+    Mapping<uint8_t> base;
   };
   struct Channel {
     uint32_t id;
@@ -102,7 +108,6 @@ class Peer {
   };
   Peer() = default;
   bool prove_attach() const;
-  void retire(Mapped* entry);
 
   Identity identity_;
   Baseline baseline_;
@@ -116,12 +121,14 @@ class Peer {
   std::atomic<bool> can_attach_{false};
   mutable std::atomic<bool> alive_{true};
   mutable std::atomic<Nanoseconds> confirmed_ns_{0};
-  // Entries are replaced by the service thread only. Readers hold no lock, so replaced entries stay
-  // until the peer goes; a replaced mapping is unmapped at once, because whoever reads `base` does
-  // so under a mark, and the owner freed the memory only after all marks on it were gone.
+  // relaxed: a wrong answer costs a wait more or less, no bytes.
+  mutable std::atomic<uint64_t> stalled_mark_{0};
+  mutable std::atomic<uint32_t> stalled_index_{0};
+  // Entries are replaced by the service thread only. Readers hold no lock, so that replaced
+  // channels stay until the peer goes, and replaced mappings until unmap_dropped().
   std::array<std::atomic<Mapped*>, kMaxAllocations> mapped_{};
   std::array<std::atomic<Channel*>, kMaxChannels> channels_{};
-  std::vector<std::unique_ptr<Mapped>> old_mappings_;
+  std::vector<std::unique_ptr<Mapped>> dropped_;
   std::vector<std::unique_ptr<Channel>> old_channels_;
 };
 
