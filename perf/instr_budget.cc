@@ -90,7 +90,7 @@ double count(const Operation& operation) {
        "--callgrind-out-file=" + output.path(), "--collect-atstart=no",
        std::string("--toggle-collect=*") + kMeasured + "*",
        std::filesystem::read_symlink("/proc/self/exe").string(), "--run", operation.name},
-      {{"NORIA_SOFT", "1"}, {"NORIA_SOFT_COPY", "shm"}, {"NORIA_SOCKET_IFNAME", "lo"}}, kLimit);
+      {{"NORIA_SOFT", "1"}, {"NORIA_SOCKET_IFNAME", "lo"}}, kLimit);
   if (end.exit_code == 127)
     throw ToolError(Exit::environment, "valgrind was not found; install the package valgrind");
   if (end.exit_code != 0)
