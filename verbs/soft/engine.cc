@@ -129,7 +129,7 @@ Qp* Engine::add_qp(ibv_pd* pd, const ibv_qp_init_attr& init) {
     const uint32_t high = segment.header.qp_high.load(std::memory_order_relaxed);
     segment.header.qp_high.store(std::max(high, index + 1), std::memory_order_release);
     qps_[index] = std::make_unique<Qp>(*this, entry, index, pd, init);
-    return qps_[index].get();
+    return qps_in_use_.emplace_back(qps_[index].get());
   }
   return nullptr;
 }
@@ -137,6 +137,7 @@ Qp* Engine::add_qp(ibv_pd* pd, const ibv_qp_init_attr& init) {
 void Engine::remove_qp(Qp* qp) {
   MutexLock lock(registry_);
   resting_.push_back(qp->index);
+  std::erase(qps_in_use_, qp);
   qps_[qp->index].reset();
   reclaim_rings();
 }
@@ -159,13 +160,14 @@ Cq* Engine::add_cq(uint32_t depth, Channel* channel) {
     if (cqs_[i] != nullptr) continue;
     SharedCq& entry = shared().cqs[i];
     cqs_[i] = std::make_unique<Cq>(*this, entry, i, depth, channel);
-    return cqs_[i].get();
+    return cqs_in_use_.emplace_back(cqs_[i].get());
   }
   return nullptr;
 }
 
 void Engine::remove_cq(Cq* cq) {
   MutexLock lock(queues_);
+  std::erase(cqs_in_use_, cq);
   cqs_[cq->index].reset();
 }
 
@@ -202,8 +204,7 @@ bool Engine::is_empty() {
   MutexLock lock(registry_);
   MutexLock queues(queues_);
   const auto is_set = [](const auto& each) { return each != nullptr; };
-  return std::none_of(qps_.begin(), qps_.end(), is_set) &&
-         std::none_of(cqs_.begin(), cqs_.end(), is_set) &&
+  return qps_in_use_.empty() && cqs_in_use_.empty() &&
          std::none_of(channels_.begin(), channels_.end(), is_set);
 }
 
