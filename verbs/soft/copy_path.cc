@@ -1,12 +1,11 @@
 #include "verbs/soft/copy_path.hpp"
 
 #include <errno.h>
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 #include <atomic>
 #include <cstring>
+
+#include "verbs/soft/streamed_store.hpp"
 
 namespace noria::soft {
 
@@ -28,45 +27,41 @@ void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t bytes) {
 
 namespace {
 
-// Between two cores a line that the peer has in its cache costs a transfer to take and another to
-// give back: 3 GB/s where the cores share no cache. Past the cache it is 10 GB/s, for the peer's
-// first look included (256 KiB, one way). Below 2 KiB both cost the same.
-constexpr size_t kStreamedBytes = 2048;
+// Below this both ways of storing cost the same.
+constexpr uint64_t kStreamedBytes = 2048;
 
-void copy_to_peer(uint8_t* to, const uint8_t* from, size_t bytes) {
-#if defined(__SSE2__)
-  const bool overlaps = to < from + bytes && from < to + bytes;  // as in copy_direct()
-  if (bytes >= kStreamedBytes && !overlaps) {
-    const size_t head = -reinterpret_cast<uintptr_t>(to) & 63;
-    std::memcpy(to, from, head);
-    size_t at = head;
-    for (; at + 64 <= bytes; at += 64) {
-      const auto* line = reinterpret_cast<const __m128i*>(from + at);
-      auto* out = reinterpret_cast<__m128i*>(to + at);
-      const __m128i a = _mm_loadu_si128(line), b = _mm_loadu_si128(line + 1);
-      const __m128i c = _mm_loadu_si128(line + 2), d = _mm_loadu_si128(line + 3);
-      _mm_stream_si128(out, a);
-      _mm_stream_si128(out + 1, b);
-      _mm_stream_si128(out + 2, c);
-      _mm_stream_si128(out + 3, d);
-    }
-    std::memcpy(to + at, from + at, bytes - at);
-    _mm_sfence();  // streamed stores are ordered by nothing else: the completion must not pass them
-    return;
-  }
-#endif
-  std::memmove(to, from, bytes);
+void store(StoreChoice::Way way, uint8_t* to, const uint8_t* from, uint64_t bytes) {
+  if (way == StoreChoice::Way::streamed)
+    store_streamed(to, from, bytes);
+  else
+    std::memcpy(to, from, bytes);
 }
 
-void copy_direct(Direction direction, std::span<const iovec> local, uint8_t* remote) {
+void copy_to_peer(StoreChoice& choice, uint8_t* to, const uint8_t* from, uint64_t bytes) {
+  const bool overlaps = to < from + bytes && from < to + bytes;  // our own memory is a target too
+  if (bytes < kStreamedBytes || overlaps) {
+    std::memmove(to, from, bytes);
+    return;
+  }
+  if (bytes < StoreChoice::kLeast) return store_streamed(to, from, bytes);
+  const StoreChoice::Way way = choice.next_timed();
+  const Nanoseconds start = now_ns();
+  store(way, to, from, StoreChoice::kTimedBytes);
+  choice.took(way, now_ns() - start);
+  store(choice.way(), to + StoreChoice::kTimedBytes, from + StoreChoice::kTimedBytes,
+        bytes - StoreChoice::kTimedBytes);
+}
+
+void copy_direct(const Peer& peer, Direction direction, std::span<const iovec> local,
+                 uint8_t* remote) {
   for (const iovec& piece : local) {
     auto* mine = static_cast<uint8_t*>(piece.iov_base);
     if (direction == Direction::from_peer)
-      std::memmove(mine, remote, piece.iov_len);  // our own memory is a target too
+      std::memmove(mine, remote, piece.iov_len);  // may overlap: our own memory is a source too
     else if (piece.iov_len <= kOrderedBytes)
       copy_ordered(remote, mine, piece.iov_len);
     else
-      copy_to_peer(remote, mine, piece.iov_len);
+      copy_to_peer(peer.stores(), remote, mine, piece.iov_len);
     remote += piece.iov_len;
   }
 }
@@ -88,7 +83,7 @@ CopyResult copy(const Peer& peer, Direction direction, std::span<const iovec> lo
                 const Range& remote, uint64_t bytes) {
   if (bytes == 0) return CopyResult::done;
   if (uint8_t* direct = direct_address(peer, remote, bytes); direct != nullptr) {
-    copy_direct(direction, local, direct);
+    copy_direct(peer, direction, local, direct);
     return CopyResult::done;
   }
   if (!peer.can_attach()) return CopyResult::refused;

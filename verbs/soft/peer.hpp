@@ -17,6 +17,7 @@
 #include "base/clock.hpp"
 #include "verbs/soft/segment.hpp"
 #include "verbs/soft/shaper.hpp"
+#include "verbs/soft/store_choice.hpp"
 
 namespace noria::soft {
 
@@ -47,6 +48,9 @@ class Peer {
   bool can_attach() const { return can_attach_.load(std::memory_order_relaxed); }  // a hint
   // The kernel refused what it allowed before.
   void lose_attach() { can_attach_.store(false, std::memory_order_relaxed); }
+
+  // How to store into what is mapped here.
+  StoreChoice& stores() const { return stores_; }
 
   bool is_alive() const { return alive_.load(std::memory_order_acquire); }    // with mark_dead()
   void mark_dead() const { alive_.store(false, std::memory_order_release); }  // with is_alive()
@@ -121,6 +125,7 @@ class Peer {
   std::atomic<bool> can_attach_{false};
   mutable std::atomic<bool> alive_{true};
   mutable std::atomic<Nanoseconds> confirmed_ns_{0};
+  mutable StoreChoice stores_;
   // relaxed: a wrong answer costs a wait more or less, no bytes.
   mutable std::atomic<uint64_t> stalled_mark_{0};
   mutable std::atomic<uint32_t> stalled_index_{0};
