@@ -10,7 +10,6 @@
 #define HWY_TARGET_INCLUDE "bucketing/kernels.cc"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first.
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -19,8 +18,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// ---- how a dtype is loaded into lanes to compute in, and stored
-// ------------------------------------
+// ---- how a dtype is loaded into lanes to compute in, and stored ---------------------------------
 
 template <class T>
 struct Plain {
@@ -249,31 +247,6 @@ void add_divide_any(noria_dtype dtype, void* out, const void* a, const void* b, 
   }
 }
 
-// How far ahead its source is asked for: at 10 GB/s what a core waits for memory.
-constexpr size_t kPrefetchBytes = 1024;
-
-void stream_copy_any(void* out, const void* in, size_t bytes) {
-  const hn::ScalableTag<uint8_t> d;
-  const size_t lanes = hn::Lanes(d);
-  auto* to = static_cast<uint8_t*>(out);
-  const auto* from = static_cast<const uint8_t*>(in);
-  size_t i = std::min<size_t>(bytes, -reinterpret_cast<uintptr_t>(to) & (lanes - 1));
-  std::memcpy(to, from, i);
-  for (; i + 4 * lanes <= bytes; i += 4 * lanes) {
-    hwy::Prefetch(from + i + kPrefetchBytes);  // beyond the end it is harmless
-    const auto v0 = hn::LoadU(d, from + i);
-    const auto v1 = hn::LoadU(d, from + i + lanes);
-    const auto v2 = hn::LoadU(d, from + i + 2 * lanes);
-    const auto v3 = hn::LoadU(d, from + i + 3 * lanes);
-    hn::Stream(v0, d, to + i);
-    hn::Stream(v1, d, to + i + lanes);
-    hn::Stream(v2, d, to + i + 2 * lanes);
-    hn::Stream(v3, d, to + i + 3 * lanes);
-  }
-  std::memcpy(to + i, from + i, bytes - i);
-  hwy::FlushStream();
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace noria::bucketing
 HWY_AFTER_NAMESPACE();
@@ -283,7 +256,6 @@ namespace noria::bucketing {
 
 HWY_EXPORT(reduce_any);
 HWY_EXPORT(add_divide_any);
-HWY_EXPORT(stream_copy_any);
 
 void reduce(noria_dtype dtype, noria_op op, void* out, const void* a, const void* b,
             uint64_t count) {
@@ -293,10 +265,6 @@ void reduce(noria_dtype dtype, noria_op op, void* out, const void* a, const void
 void add_divide(noria_dtype dtype, void* out, const void* a, const void* b, uint64_t count,
                 uint32_t divisor) {
   HWY_DYNAMIC_DISPATCH(add_divide_any)(dtype, out, a, b, count, divisor);
-}
-
-void stream_copy(void* out, const void* in, uint64_t bytes) {
-  HWY_DYNAMIC_DISPATCH(stream_copy_any)(out, in, bytes);
 }
 
 const char* dtype_name(noria_dtype dtype) {

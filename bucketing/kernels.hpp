@@ -42,8 +42,5 @@ NORIA_HOT void reduce(noria_dtype dtype, noria_op op, void* out, const void* a, 
 // out[i] = (a[i] + b[i]) / divisor in one pass; floating-point dtypes only.
 NORIA_HOT void add_divide(noria_dtype dtype, void* out, const void* a, const void* b,
                           uint64_t count, uint32_t divisor);
-// A copy that leaves `out` in memory, not in the cache: for what nobody reads soon. Visible to
-// other threads when it returns, as any store is.
-NORIA_HOT void stream_copy(void* out, const void* in, uint64_t bytes);
 
 }  // namespace noria::bucketing

@@ -65,12 +65,7 @@ bool RingGather::take_received(RingCore& core, RingRun& run) {
     if (uses_slots_ && bytes != 0) {
       std::byte* out = run.out(piece).data;
       const std::byte* slot = slots_.base() + copy_slot_ * kChunkBytes;
-      // What is to be sent on should stay in the cache, the rest should not push it out.
-      if (received_.step() + 1 == core.steps()) {
-        stream_copy(out, slot, bytes);
-      } else {
-        std::memcpy(out, slot, bytes);
-      }
+      std::memcpy(out, slot, bytes);
       has_copied = true;
       --slots_taken_;
       if (++copy_slot_ == kSlots) copy_slot_ = 0;

@@ -35,7 +35,7 @@ class RingRun {
  public:
   // Up to this size the caller's bytes are copied through memory that is registered once and for
   // all: cheaper than to register theirs.
-  static constexpr uint64_t kStagedBytes = 128_KiB;
+  static constexpr uint64_t kStagedBytes = 64_KiB;
   static constexpr uint64_t kStagingBytes = 2 * kStagedBytes;  // input, result
 
   // `barrier_memory` holds one number: what a barrier reduces.

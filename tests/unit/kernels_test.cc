@@ -296,23 +296,6 @@ TEST_P(KernelsTest, The_average_divides_the_sum_once) {
     }
 }
 
-TEST_P(KernelsTest, A_streamed_copy_is_a_copy_at_every_place_and_size) {
-  std::vector<std::byte> from(2000), to(2000);
-  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
-  for (const size_t shift : {0, 1, 13, 63})
-    for (size_t bytes = 0; bytes < 1900; bytes += bytes < 300 ? 1 : 131) {
-      std::fill(to.begin(), to.end(), std::byte{0xEE});
-      stream_copy(to.data() + shift, from.data() + 3, bytes);
-
-      // Expect: these bytes and no other.
-      ASSERT_EQ(std::memcmp(to.data() + shift, from.data() + 3, bytes), 0);
-      for (size_t i = 0; i < to.size(); ++i)
-        if (i < shift || i >= shift + bytes) {
-          ASSERT_EQ(to[i], std::byte{0xEE}) << bytes;
-        }
-    }
-}
-
 TEST(KernelNamesTest, Every_dtype_has_a_name_and_a_size) {
   for (noria_dtype dtype = NORIA_INT8; dtype <= NORIA_BFLOAT16; ++dtype) {
     EXPECT_STRNE(dtype_name(dtype), "unknown dtype");
