@@ -54,6 +54,44 @@ TEST(SoftLate, What_is_posted_is_not_there_yet_and_lands_from_its_end) {
   EXPECT_EQ(crew.wait(0).exit_code, 0);
 }
 
+TEST(SoftLate, What_follows_a_read_without_a_fence_may_carry_what_was_there_before) {
+  Crew crew({[](Post&) {
+    Hca hca;
+    const auto cq = hca.make_cq();
+    const auto a = hca.make_qp(cq.get()), b = hca.make_qp(cq.get());
+    const auto buffer = hca.make_buffer(8192);
+    hca.connect(a.get(), hca.address_of(b.get()));
+    hca.connect(b.get(), hca.address_of(a.get()));
+    uint8_t *const inbox = buffer->data(), *const source = inbox + 1024, *const sink = inbox + 2048;
+    for (const bool is_fenced : {false, true}) {
+      std::memset(inbox, 1, 64);
+      std::memset(source, 2, 64);
+      std::memset(sink, 3, 64);
+      // A read into the inbox, and a write out of it.
+      ibv_sge sge{buffer->address(), 64, buffer->lkey()};
+      ibv_send_wr write{.wr_id = 2,
+                        .sg_list = &sge,
+                        .num_sge = 1,
+                        .opcode = IBV_WR_RDMA_WRITE,
+                        .send_flags = IBV_SEND_SIGNALED};
+      if (is_fenced) write.send_flags |= IBV_SEND_FENCE;
+      write.wr.rdma = {buffer->address() + 2048, buffer->rkey()};
+      ibv_send_wr read = write;
+      read.wr_id = 1;
+      read.opcode = IBV_WR_RDMA_READ;
+      read.next = &write;
+      read.wr.rdma.remote_addr = buffer->address() + 1024;
+      ibv_send_wr* bad = nullptr;
+      ASSERT_EQ(ibv_post_send(a.get(), &read, &bad), 0);
+      expect_completion(cq.get(), 1);
+      expect_completion(cq.get(), 2);
+      EXPECT_EQ(inbox[0], 2);
+      EXPECT_EQ(sink[0], is_fenced ? 2 : 1);
+    }
+  }});
+  EXPECT_EQ(crew.wait(0).exit_code, 0);
+}
+
 TEST(SoftLate, Queues_do_not_finish_in_the_order_of_their_posts) {
   Crew crew({[](Post&) {
     constexpr size_t kQueues = 8;

@@ -1,6 +1,7 @@
 #include "tests/support/soft_fixture.hpp"
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -80,6 +81,10 @@ void Closer<ibv_cq>::operator()(ibv_cq* cq) const {
   EXPECT_EQ(verbs().destroy_cq(cq), 0);
 }
 template <>
+void Closer<ibv_srq>::operator()(ibv_srq* srq) const {
+  EXPECT_EQ(verbs().destroy_srq(srq), 0);
+}
+template <>
 void Closer<ibv_qp>::operator()(ibv_qp* qp) const {
   EXPECT_EQ(verbs().destroy_qp(qp), 0);
 }
@@ -138,6 +143,7 @@ Owned<ibv_comp_channel> Hca::make_channel() const {
 Owned<ibv_qp> Hca::make_qp(ibv_cq* send, ibv_cq* recv, const QpSpec& spec) const {
   ibv_qp_init_attr attr{.send_cq = send,
                         .recv_cq = recv,
+                        .srq = spec.srq,
                         .cap = {.max_send_wr = spec.send_depth,
                                 .max_recv_wr = spec.recv_depth,
                                 .max_send_sge = spec.sges,
@@ -148,6 +154,13 @@ Owned<ibv_qp> Hca::make_qp(ibv_cq* send, ibv_cq* recv, const QpSpec& spec) const
   Owned<ibv_qp> qp(verbs().create_qp(pd_.get(), &attr));
   EXPECT_NE(qp, nullptr) << "create_qp: errno " << errno;
   return qp;
+}
+
+Owned<ibv_srq> Hca::make_srq(uint32_t max_wr) const {
+  ibv_srq_init_attr attr{.attr = {.max_wr = max_wr, .max_sge = 4}};
+  Owned<ibv_srq> srq(verbs().create_srq(pd_.get(), &attr));
+  EXPECT_NE(srq, nullptr) << "create_srq: errno " << errno;
+  return srq;
 }
 
 std::unique_ptr<Buffer> Hca::make_buffer(size_t bytes, Memory memory, int access) const {
@@ -184,7 +197,7 @@ int to_init(ibv_qp* qp, int access) {
 
 int to_rtr(ibv_qp* qp, const Address& remote, const ConnectSpec& spec) {
   ibv_qp_attr attr{.qp_state = IBV_QPS_RTR,
-                   .path_mtu = IBV_MTU_4096,
+                   .path_mtu = spec.mtu,
                    .rq_psn = remote.psn,
                    .dest_qp_num = remote.qpn,
                    .ah_attr = {.grh = {.dgid = remote.gid, .sgid_index = 0, .hop_limit = 64},
@@ -226,6 +239,8 @@ int post(ibv_qp* qp, const SendSpec& spec) {
                  .imm_data = htobe32(spec.imm)};
   wr.wr.rdma.remote_addr = spec.remote.address;
   wr.wr.rdma.rkey = spec.remote.rkey;
+  if (spec.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || spec.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+    wr.wr.atomic = {spec.remote.address, spec.compare_add, spec.swap, spec.remote.rkey};
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(qp, &wr, &bad);
 }
@@ -238,6 +253,27 @@ int post_recv(ibv_qp* qp, uint64_t id, const std::vector<Piece>& pieces) {
                  .num_sge = static_cast<int>(sges.size())};
   ibv_recv_wr* bad = nullptr;
   return ibv_post_recv(qp, &wr, &bad);
+}
+
+int post_recv(ibv_srq* srq, uint64_t id, const std::vector<Piece>& pieces) {
+  std::vector<ibv_sge> sges = sges_of(pieces);
+  ibv_recv_wr wr{.wr_id = id,
+                 .next = nullptr,
+                 .sg_list = sges.data(),
+                 .num_sge = static_cast<int>(sges.size())};
+  ibv_recv_wr* bad = nullptr;
+  return ibv_post_srq_recv(srq, &wr, &bad);
+}
+
+ibv_async_event next_event(const Hca& hca) {
+  pollfd p{.fd = hca.context()->async_fd, .events = POLLIN, .revents = 0};
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_CLIENT_REREGISTER;
+  EXPECT_EQ(::poll(&p, 1, 20000), 1) << "no event came";
+  if ((p.revents & POLLIN) == 0) return event;
+  EXPECT_EQ(verbs().get_async_event(hca.context(), &event), 0);
+  verbs().ack_async_event(&event);
+  return event;
 }
 
 bool wait_step(Nanoseconds deadline, uint64_t turn) {

@@ -115,6 +115,7 @@ struct ConnectSpec {
   uint8_t rnr_retry = 7;  // for ever
   uint8_t rnr_timer = 1;  // 10 us
   uint8_t reads_in_flight = 16;
+  ibv_mtu mtu = IBV_MTU_4096;
   int access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 };
 
@@ -124,6 +125,7 @@ struct QpSpec {
   uint32_t sges = 4;
   uint32_t inline_bytes = 64;
   bool signal_all = false;
+  ibv_srq* srq = nullptr;
 };
 
 // An open device with one protection domain.
@@ -137,6 +139,7 @@ class Hca {
   Owned<ibv_comp_channel> make_channel() const;
   Owned<ibv_qp> make_qp(ibv_cq* send, ibv_cq* recv, const QpSpec& spec = {}) const;
   Owned<ibv_qp> make_qp(ibv_cq* cq, const QpSpec& spec = {}) const { return make_qp(cq, cq, spec); }
+  Owned<ibv_srq> make_srq(uint32_t max_wr) const;
   std::unique_ptr<Buffer> make_buffer(size_t bytes, Memory memory = Memory::plain,
                                       int access = kAllAccess) const;
 
@@ -169,11 +172,16 @@ struct SendSpec {
   std::vector<Piece> pieces{};
   Region remote{};
   unsigned flags = IBV_SEND_SIGNALED;
-  uint32_t imm = 0;  // host order
+  uint32_t imm = 0;                    // host order
+  uint64_t compare_add = 0, swap = 0;  // of an atomic
 };
 int post(ibv_qp* qp, const SendSpec& spec);
 int post_recv(ibv_qp* qp, uint64_t id, const std::vector<Piece>& pieces);
+int post_recv(ibv_srq* srq, uint64_t id, const std::vector<Piece>& pieces);
 
+// The next asynchronous event, acknowledged; or a failed test after 20 seconds and an event that
+// this device has not.
+ibv_async_event next_event(const Hca& hca);
 // The next completion, or a failed test after `limit` and a completion of status GENERAL_ERR.
 ibv_wc wait_completion(ibv_cq* cq, Nanoseconds limit = 20_s);
 // As above, and the test fails where its status is not `status`.

@@ -19,7 +19,6 @@
 #include "verbs/soft/memory_table.hpp"
 #include "verbs/soft/peer.hpp"
 #include "verbs/soft/segment.hpp"
-#include "verbs/soft/set_up_qp.hpp"
 
 namespace noria::soft {
 namespace {
@@ -203,26 +202,6 @@ TEST(Segment, Rings_are_given_back_zeroed_and_used_again) {
   // More than there is.  Expect: refused, and what is left still serves.
   EXPECT_EQ(segment->carve(kRingArenaBytes * 2), Segment::kNoRoom);
   EXPECT_NE(segment->carve(4096), Segment::kNoRoom);
-}
-
-TEST(Transitions, Follow_the_table_of_the_specification) {
-  // The way up.  Expect: exists, and needs more than the state.
-  constexpr std::array<ibv_qp_state, 4> kWay{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
-  for (size_t i = 0; i + 1 < kWay.size(); ++i) {
-    const TransitionMasks masks = transition_masks(kWay[i], kWay[i + 1]);
-    EXPECT_TRUE(masks.exists);
-    EXPECT_NE(masks.required & ~IBV_QP_STATE, 0);
-    EXPECT_EQ(masks.required & masks.optional, 0);
-  }
-  // From anywhere to RESET and ERR.  Expect: the state alone.
-  for (const ibv_qp_state from : kWay)
-    for (const ibv_qp_state to : {IBV_QPS_RESET, IBV_QPS_ERR})
-      EXPECT_EQ(transition_masks(from, to).required, IBV_QP_STATE);
-  // Skipping a step, going back, leaving the error state by another door.  Expect: none.
-  EXPECT_FALSE(transition_masks(IBV_QPS_RESET, IBV_QPS_RTR).exists);
-  EXPECT_FALSE(transition_masks(IBV_QPS_INIT, IBV_QPS_RTS).exists);
-  EXPECT_FALSE(transition_masks(IBV_QPS_RTS, IBV_QPS_INIT).exists);
-  EXPECT_FALSE(transition_masks(IBV_QPS_ERR, IBV_QPS_INIT).exists);
 }
 
 TEST(RnrTimer, Codes_rise_from_ten_microseconds_but_for_zero_which_is_the_longest) {

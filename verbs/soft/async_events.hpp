@@ -1,8 +1,11 @@
 // Asynchronous events of a context: what happens to a queue without a request that could report it.
 //
-// A peer that broke the rules of a connection raises IBV_EVENT_QP_ACCESS_ERR at the target; a
-// completion queue that overran raises IBV_EVENT_CQ_ERR. Events of an object that nobody has taken
-// end with it; for those that were taken its destruction waits until they are acknowledged.
+// A peer that broke the rules of a connection raises IBV_EVENT_QP_ACCESS_ERR at the target. A
+// completion queue that overran raises IBV_EVENT_CQ_ERR, and IBV_EVENT_QP_FATAL for each queue pair
+// that completes there.
+//
+// Events of an object that nobody has taken end with it; for those that were taken its destruction
+// waits until they are acknowledged.
 //
 // The descriptor of the context is readable while an event is there to be taken.
 //

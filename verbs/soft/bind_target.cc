@@ -15,6 +15,10 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 bool takes_requests(uint32_t state) { return state == IBV_QPS_RTR || state == IBV_QPS_RTS; }
 
+uint64_t packet_bytes(ibv_mtu mtu) {
+  return 128ull << std::clamp<uint32_t>(mtu, IBV_MTU_256, IBV_MTU_4096);
+}
+
 bool make_ring(Qp& qp, uint32_t depth) {
   const uint64_t notices = depth * sizeof(Notice);
   const uint64_t offset = qp.engine.ring_room(qp.index, notices + uint64_t{depth} * kInPlace);
@@ -80,6 +84,7 @@ void unbind_target(Qp& qp) {
   if (qp.target_peer != nullptr) qp.engine.neighbours().done_with(qp.target_peer);
   qp.target_peer = nullptr;
   qp.target = nullptr;
+  qp.largest = kMaxMessage;
   qp.is_linking = false;
   qp.asked_at = 0;
 }
@@ -108,10 +113,15 @@ bool bind_target(Qp& qp) {
   qp.target = &target;
   qp.target_state = state;
   qp.receives_taken = target.rq_base.load(kRelaxed);
+  const auto mtu = static_cast<ibv_mtu>(target.path_mtu.load(kRelaxed));
+  qp.largest =
+      mtu == qp.attr.path_mtu ? kMaxMessage : packet_bytes(std::min(mtu, qp.attr.path_mtu));
   qp.shared.fired.store(0, kRelaxed);
-  qp.shared.ring_to.store(name, kRelaxed);
-  // release: publishes ring and name; pairs with harvest().
+  // The number is whose name stands beside it: nobody's while it changes. Release: publishes the
+  // ring; pairs with harvest(), which looks at the number again once it has seen its name.
+  qp.shared.ring_to.store(0, kRelaxed);
   qp.shared.tail.store(qp.receives_taken, std::memory_order_release);
+  qp.shared.ring_to.store(name, std::memory_order_release);
   return true;
 }
 

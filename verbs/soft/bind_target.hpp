@@ -4,14 +4,14 @@
 // and sets up the ring of notices with it. If the target was reset since, whatever we send is
 // dropped, as hardware drops packets with stale sequence numbers, until we are reset as well.
 //
+// Where the two sides do not agree on the path MTU, only what fits into one packet of both passes.
+//
 // Threads: under Qp::exec.
 #pragma once
 
 #include "verbs/soft/queue_pair.hpp"
 
 namespace noria::soft {
-
-constexpr uint64_t kMaxMessage = 1ull << 30;
 
 bool bind_target(Qp& qp);
 // Under exec: lets go of the target.

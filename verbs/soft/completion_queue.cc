@@ -51,18 +51,33 @@ NORIA_HOT int drain(Cq& cq, int room, ibv_wc* out) {
 }  // namespace
 
 NORIA_COLD void on_overrun(Cq& cq) {
-  if (cq.is_overrun.exchange(true, std::memory_order_acq_rel)) return;  // with poll_cq()
+  if (cq.has_told_overrun.exchange(true, std::memory_order_relaxed)) return;  // one of us says it
   log(LogLevel::error,
       "cq %u: more completions than its %d entries; poll more often or create it larger", cq.index,
       cq.cqe);
   raise_event(&cq, IBV_EVENT_CQ_ERR);
+  // release: that event comes before those of the queue pairs; pairs with tend_queues().
+  cq.is_overrun.store(true, std::memory_order_release);
+  cq.engine.request_service(
+      Engine::kAtOnce);  // which ends the queue pairs: here their locks are held
 }
+
+namespace {
+// Completions that a device would have put into the queue by now.
+uint64_t waiting(Cq& cq) NORIA_REQUIRES(cq.list) {
+  uint64_t count = cq.done_count.load(std::memory_order_acquire);  // with push_completion()
+  for (Qp* qp : cq.receivers) count += unread(*qp);
+  return count;
+}
+}  // namespace
 
 NORIA_HOT int poll_cq(Cq& cq, int room, ibv_wc* out) {
   SpinGuard guard(cq.list);
   const bool is_late = cq.engine.places_late();
   for (Qp* qp : cq.senders)
     if (qp->has_work() && (!is_late || cq.coin.flip())) advance(*qp, is_late ? 0 : kExecuteBudget);
+  // Each peer's notices fit; whether all together do is looked at only by a device that is strict.
+  if (is_late && waiting(cq) > static_cast<uint64_t>(cq.cqe)) on_overrun(cq);
   if (cq.is_overrun.load(std::memory_order_acquire)) return -1;  // with on_overrun()
   int count = drain(cq, room, out);
   const size_t receivers = cq.receivers.size();

@@ -58,7 +58,7 @@ struct Cq : ibv_cq {
   uint64_t done_head NORIA_GUARDED_BY(push) = 0;
   uint64_t done_tail NORIA_GUARDED_BY(push) = 0;
   std::atomic<uint64_t> done_count{0};
-  std::atomic<bool> is_overrun{false};
+  std::atomic<bool> is_overrun{false}, has_told_overrun{false};
 
   std::atomic<uint32_t> fired{0};  // the armed word that a local completion answered
   uint32_t arm_count NORIA_GUARDED_BY(list) = 0;

@@ -15,6 +15,7 @@
 
 #include "base/log.hpp"
 #include "base/signals_blocked.hpp"
+#include "verbs/soft/async_events.hpp"
 #include "verbs/soft/bind_target.hpp"
 
 namespace noria::soft {
@@ -303,6 +304,11 @@ bool can_flush_now(Qp& qp) {
 Nanoseconds Engine::tend_queues() {
   Nanoseconds next = kNever;
   for_each_qp([&next](Qp& qp) {
+    if (qp.sends_to().is_overrun.load(std::memory_order_acquire) ||
+        qp.receives_to().is_overrun.load(std::memory_order_acquire)) {  // with on_overrun()
+      SpinGuard guard(qp.receives_to().list);
+      if (enter_error(qp)) raise_event(&qp, IBV_EVENT_QP_FATAL);
+    }
     if (qp.flush_waits.load(std::memory_order_acquire)) {  // with flush()
       if (can_flush_now(qp))
         fire_local(qp.receives_to(), true);

@@ -1,7 +1,6 @@
 // The functions that applications call by name. Thin: checks of arguments, then the objects.
 #include <errno.h>
 #include <infiniband/verbs.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "verbs/soft/device.hpp"
 #include "verbs/soft/export.hpp"
 #include "verbs/soft/fence.hpp"
+#include "verbs/soft/own_pages.hpp"
 #include "verbs/soft/set_up_qp.hpp"
 
 // The header turns these names into inline functions.
@@ -140,13 +140,6 @@ NORIA_EXPORT int ibv_dealloc_pd(ibv_pd* base) {
 
 namespace {
 
-// Whether every page of the range is mapped; its length may be 0.
-bool is_mapped(uint64_t address, size_t length) {
-  const uint64_t page = address & ~uint64_t{4095};
-  return length == 0 ||
-         ::msync(reinterpret_cast<void*>(page), length + (address - page), MS_ASYNC) == 0;
-}
-
 ibv_mr* register_memory(ibv_pd* base, void* address, size_t length, uint64_t iova,
                         unsigned access) {
   auto* pd = static_cast<Pd*>(base);
@@ -161,7 +154,7 @@ ibv_mr* register_memory(ibv_pd* base, void* address, size_t length, uint64_t iov
     errno = (access & ~kKnown) != 0 ? EOPNOTSUPP : EINVAL;
     return nullptr;
   }
-  if (!is_mapped(start, length)) {
+  if (!soft::has_pages(start, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0)) {
     errno = EFAULT;
     return nullptr;
   }

@@ -143,8 +143,9 @@ NORIA_HOT int harvest(Qp& qp, ibv_wc* out, int room) {
   if (has_source) {
     // relaxed: a hint. They are asked where the kernel forbids attach.
     if (qp.source->hand_asked.load(kRelaxed) != qp.answerer.seen) answer_questions(qp);
-    const uint64_t word = qp.source->tail.load(std::memory_order_acquire);  // with announce()
-    if (word != head && qp.source->ring_to.load(kRelaxed) == qp.ring_name()) {
+    uint64_t word = qp.source->tail.load(std::memory_order_acquire);  // with announce()
+    if (word != head && is_ours(qp, *qp.source)) {
+      word = qp.source->tail.load(std::memory_order_acquire);  // with bind_target(): now it is ours
       count = collect(qp, head, word & ~kFaultBit, out, room);
       if ((word & kFaultBit) != 0) on_fault(qp);
       head += static_cast<uint64_t>(count);
@@ -154,6 +155,14 @@ NORIA_HOT int harvest(Qp& qp, ibv_wc* out, int room) {
   if (qp.current.load(std::memory_order_acquire) == IBV_QPS_ERR && count < room)
     count += flush(qp, head, out + count, room - count);
   return count;
+}
+
+uint64_t unread(Qp& qp) {
+  if (!is_source_bound(qp)) return 0;
+  const uint64_t tail = qp.source->tail.load(std::memory_order_acquire) & ~kFaultBit;
+  const uint64_t posted = qp.shared.rq_tail.load(std::memory_order_acquire);  // with post_recv()
+  const uint64_t head = qp.receive_head.load(kRelaxed);
+  return std::min(tail, posted) - std::min({tail, posted, head});
 }
 
 void unbind_source(Qp& qp) {

@@ -30,6 +30,8 @@ namespace noria::soft {
 class Engine;
 struct Cq;
 
+constexpr uint64_t kMaxMessage = 1ull << 30;
+
 // A queued send request. Followed by `sge_count` ibv_sge, or by `bytes` of inline data.
 struct Wqe {
   uint64_t wr_id;
@@ -45,8 +47,13 @@ struct Wqe {
   Nanoseconds posted;
   Nanoseconds known;
 
+  // In `flags`: a late device has fetched its bytes before an earlier read landed: Qp::fetched.
+  static constexpr uint32_t kIsFetched = 1u << 31;
+
   ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
   uint8_t* inline_data() { return reinterpret_cast<uint8_t*>(this + 1); }
+  // Holds one of the target's resources until its answer has come.
+  bool is_answered() const { return opcode == IBV_WR_RDMA_READ; }
   bool takes_receive() const { return opcode != IBV_WR_RDMA_WRITE && opcode != IBV_WR_RDMA_READ; }
 };
 
@@ -86,6 +93,7 @@ struct Qp : ibv_qp {
   uint64_t executed = 0;  // took effect; up to here from send_head, the poster may not know yet
   uint64_t moved = 0;     // bytes of the next request that are through
   uint64_t asked = 0;     // and that the target's hand was asked to move, moved or not
+  uint64_t largest = kMaxMessage;  // that this connection carries
   Wait wait = Wait::none;
   Nanoseconds wait_since = 0;
   std::atomic<Nanoseconds> patience{0};  // how long the service thread may leave a wait alone
@@ -99,6 +107,7 @@ struct Qp : ibv_qp {
   Notice* ring = nullptr;
   uint8_t* in_place = nullptr;
   uint32_t ring_mask = 0;
+  std::vector<uint8_t> fetched;  // the bytes of the request behind the one that is executed
   Pace pace;
   Asker asker;
 
@@ -149,6 +158,8 @@ Nanoseconds next_look(const Qp& qp, Progress progress);
 
 // Turns what arrived into at most `room` completions. Under the receive CQ's list lock.
 int harvest(Qp& qp, ibv_wc* out, int room);
+// How many have arrived. Under the same lock.
+uint64_t unread(Qp& qp);
 // Forgets whose notices we read. Under the same lock.
 void unbind_source(Qp& qp);
 // Whether flush_waits can end: the peer is not in the middle of something. Under the same lock.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 
 #include "base/log.hpp"
 #include "base/units.hpp"
@@ -80,6 +81,7 @@ void publish(Qp& qp, uint32_t state) {
   qp.shared.pd.store(qp.pd_number, kRelaxed);
   qp.shared.access.store(qp.attr.qp_access_flags, kRelaxed);
   qp.shared.max_reads.store(qp.attr.max_dest_rd_atomic, kRelaxed);
+  qp.shared.path_mtu.store(qp.attr.path_mtu, kRelaxed);
   qp.shared.rnr_timer.store(qp.attr.min_rnr_timer, kRelaxed);
   qp.shared.rq_psn.store(qp.attr.rq_psn, kRelaxed);
   qp.shared.recv_cq.store(qp.receives_to().index, kRelaxed);
@@ -139,7 +141,8 @@ bool is_valid(const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid) {
   if (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attr.max_dest_rd_atomic > 16) return false;
   if (!has(IBV_QP_AV)) return true;
   // Ethernet has no LIDs: the far end is named by its GID, and this device reaches one host.
-  return attr.ah_attr.is_global == 1 && attr.ah_attr.grh.sgid_index == 0 &&
+  return attr.ah_attr.port_num == 1 && attr.ah_attr.is_global == 1 &&
+         attr.ah_attr.grh.sgid_index == 0 &&
          std::memcmp(&attr.ah_attr.grh.dgid, &own_gid, sizeof own_gid) == 0;
 }
 
@@ -180,24 +183,49 @@ bool go_live(Qp& qp, const ibv_qp_attr& attr, int mask, ibv_qp_state from, ibv_q
 
 }  // namespace
 
-TransitionMasks transition_masks(ibv_qp_state from, ibv_qp_state to) {
-  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return {IBV_QP_STATE, 0, true};
-  constexpr int kInit = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-  constexpr int kConnect = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-  constexpr int kSend = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                        IBV_QP_MAX_QP_RD_ATOMIC;
-  constexpr int kLive = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
-                        IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
-  if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) return {IBV_QP_STATE | kInit, 0, true};
-  if (from == IBV_QPS_INIT && to == IBV_QPS_INIT) return {0, IBV_QP_STATE | kInit, true};
-  if (from == IBV_QPS_INIT && to == IBV_QPS_RTR)
-    return {IBV_QP_STATE | kConnect, IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
-            true};
-  if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) return {IBV_QP_STATE | kSend, kLive, true};
-  if (from == IBV_QPS_RTS && to == IBV_QPS_RTS) return {0, IBV_QP_STATE | kLive, true};
-  return {};
+namespace {
+
+struct Transition {
+  ibv_qp_state from, to;
+  int required, optional;
+};
+
+// The states of a reliable connection, and what each step between them needs and takes: the table
+// of the specification, without alternate paths and the drained state, which this device lacks.
+constexpr int kInit = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+constexpr int kLive = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER;
+constexpr Transition kTransitions[] = {
+    {IBV_QPS_RESET, IBV_QPS_RESET, IBV_QP_STATE, 0},
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_STATE | kInit, 0},
+    {IBV_QPS_INIT, IBV_QPS_RESET, IBV_QP_STATE, 0},
+    {IBV_QPS_INIT, IBV_QPS_ERR, IBV_QP_STATE, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_STATE | kInit},
+    {IBV_QPS_INIT, IBV_QPS_RTR,
+     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+     IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RESET, IBV_QP_STATE, 0},
+    {IBV_QPS_RTR, IBV_QPS_ERR, IBV_QP_STATE, 0},
+    {IBV_QPS_RTR, IBV_QPS_RTS,
+     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+         IBV_QP_MAX_QP_RD_ATOMIC,
+     kLive},
+    {IBV_QPS_RTS, IBV_QPS_RESET, IBV_QP_STATE, 0},
+    {IBV_QPS_RTS, IBV_QPS_ERR, IBV_QP_STATE, 0},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_STATE | kLive},
+    {IBV_QPS_ERR, IBV_QPS_RESET, IBV_QP_STATE, 0},
+    {IBV_QPS_ERR, IBV_QPS_ERR, IBV_QP_STATE, 0},
+};
+
+bool is_allowed(ibv_qp_state from, ibv_qp_state to, int mask) {
+  const auto* found =
+      std::find_if(std::begin(kTransitions), std::end(kTransitions),
+                   [&](const Transition& each) { return each.from == from && each.to == to; });
+  return found != std::end(kTransitions) && (mask & found->required) == found->required &&
+         (mask & ~(found->required | found->optional)) == 0;
 }
+
+}  // namespace
 
 Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* init) {
   if (!check_init(*init)) return nullptr;
@@ -225,9 +253,7 @@ Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* 
 int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid) {
   const auto from = static_cast<ibv_qp_state>(qp.current.load(std::memory_order_acquire));
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
-  const TransitionMasks masks = transition_masks(from, to);
-  if (!masks.exists || (mask & masks.required) != masks.required ||
-      (mask & ~(masks.required | masks.optional)) != 0 || !is_valid(attr, mask, own_gid) ||
+  if (!is_allowed(from, to, mask) || !is_valid(attr, mask, own_gid) ||
       ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != from))
     return EINVAL;
 
@@ -235,7 +261,6 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid)
   if (to == IBV_QPS_RESET) {
     failure = reset(qp);
   } else if (to == IBV_QPS_ERR) {
-    if (from == IBV_QPS_RESET) return EINVAL;
     enter_error(qp);
     advance(qp, kExecuteBudget);
     { SpinGuard under_way(qp.exec); }  // what we read from the peer lands no more either

@@ -20,11 +20,4 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid)
 int destroy_qp(Qp& qp);
 void query_qp(const Qp& qp, ibv_qp_attr* attr, ibv_qp_init_attr* init);
 
-// What a transition must bring and may bring. Pure; nothing where it does not exist.
-struct TransitionMasks {
-  int required = 0, optional = 0;
-  bool exists = false;
-};
-TransitionMasks transition_masks(ibv_qp_state from, ibv_qp_state to);
-
 }  // namespace noria::soft

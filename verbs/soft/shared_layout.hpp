@@ -48,7 +48,7 @@ static_assert(Word64::is_always_lock_free && sizeof(Word64) == 8);
 
 // ---- header -------------------------------------------------------------------------------------
 constexpr uint64_t kSegmentMagic = 0x4e4f5249'41534547;  // "NORIASEG"
-constexpr uint32_t kLayoutVersion = 1;
+constexpr uint32_t kLayoutVersion = 2;
 
 // Payload that this process, as initiator, moved to and from the process in one slot.
 struct Traffic {
@@ -95,6 +95,7 @@ struct alignas(64) SharedQp {
   Word32 recv_cq;
   Word32 rq_depth;  // power of two
   Word32 rq_stride;
+  Word32 path_mtu;  // ibv_mtu
   Word64 rq_offset;
   Word64 rq_base;  // number of the first receive of this generation
 

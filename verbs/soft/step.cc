@@ -114,6 +114,27 @@ NORIA_HOT Outcome end_move(Qp& qp, const Wqe& wqe) {
   return {Step::finished};
 }
 
+// A device may fetch the bytes of a request before the read in front of it has landed, unless the
+// request is fenced. Late placement does, so that a fence that was forgotten is seen.
+[[gnu::noinline]] void fetch_early(Qp& qp) {
+  constexpr uint64_t kMost = 64 << 10;
+  const uint64_t number = qp.executed + 1;
+  if (number == qp.send_tail.load(std::memory_order_acquire)) return;  // with post_send()
+  Wqe& next = qp.wqe(number);
+  Pieces local;
+  if (next.is_answered() || next.bytes == 0 || next.bytes > kMost ||
+      (next.flags & (IBV_SEND_FENCE | IBV_SEND_INLINE)) != 0 ||
+      !gather(qp, next, {0, next.bytes}, &local))
+    return;
+  qp.fetched.resize(next.bytes);
+  uint8_t* to = qp.fetched.data();
+  for (const iovec& piece : local.all()) {
+    device_copy(to, piece.iov_base, piece.iov_len);
+    to += piece.iov_len;
+  }
+  next.flags |= Wqe::kIsFetched;
+}
+
 // Moves what is next, of `limit` bytes that may.
 NORIA_HOT Outcome move_part(Qp& qp, Wqe& wqe, const Landing& landing, uint64_t limit) {
   const Cut cut = next_cut(qp, wqe, qp.moved, std::min(limit, kStepBytes));
@@ -194,11 +215,46 @@ NORIA_HOT Outcome send_in_place(Qp& qp, Wqe& wqe) {
   return fault_target(qp, here);
 }
 
+[[gnu::noinline]] Outcome refuse_size(Qp& qp, const Wqe& wqe) {
+  if (wqe.bytes > kMaxMessage) return fail(IBV_WC_LOC_LEN_ERR);
+  // The packets of one side are not as long as the other expects them.
+  if (wqe.opcode == IBV_WR_RDMA_READ) return fail(IBV_WC_BAD_RESP_ERR);
+  return fault_target(qp, IBV_WC_REM_INV_REQ_ERR);
+}
+
+// Of reads and atomics together: how many the target can answer at a time.
+uint32_t reads_taken(const Qp& qp) {
+  return qp.target->max_reads.load(std::memory_order_relaxed);  // published by its state
+}
+
+// Whether this queue may have more reads under way than its target can answer, where it was set up
+// for more. Ours are answered one by one; on hardware all are under way that were posted since the
+// last completion that the poster knows of, back to a fence.
+[[gnu::noinline]] Outcome check_depth(Qp& qp) {
+  if (qp.attr.max_rd_atomic == 0) return fail(IBV_WC_LOC_QP_OP_ERR);
+  uint32_t count = 0;
+  const auto is_fenced = [&](uint64_t number) {
+    return (qp.wqe(number).flags & IBV_SEND_FENCE) != 0;
+  };
+  // acquire in both: pairs with drain() and post_send().
+  const uint64_t first = qp.send_released.load(std::memory_order_acquire);
+  const uint64_t end = qp.send_tail.load(std::memory_order_acquire);
+  for (uint64_t i = qp.executed + 1; i-- > first;) {
+    count += qp.wqe(i).is_answered() ? 1 : 0;
+    if (is_fenced(i)) break;
+  }
+  for (uint64_t i = qp.executed + 1; i < end && !is_fenced(i); ++i)
+    count += qp.wqe(i).is_answered() ? 1 : 0;
+  if (std::min<uint32_t>(count, qp.attr.max_rd_atomic) <= reads_taken(qp)) return {Step::moved};
+  return fault_target(qp, IBV_WC_REM_INV_REQ_ERR);
+}
+
 // The wait of the next request: goes on, or ends in an error after the time that the connection's
 // attributes give it. Mistakes of our own do not wait.
 [[gnu::noinline]] Outcome wait_for(Qp& qp, Wqe& wqe, Wait why) {
   Pieces local;
   if (!gather(qp, wqe, {0, wqe.bytes}, &local)) return fail(IBV_WC_LOC_PROT_ERR);
+  if (wqe.bytes > kMaxMessage) return fail(IBV_WC_LOC_LEN_ERR);
   if (why == Wait::none) return {Step::paced};
   const Nanoseconds now = now_ns();
   qp.pace.not_before = now;
@@ -217,21 +273,21 @@ NORIA_HOT Outcome send_in_place(Qp& qp, Wqe& wqe) {
 }  // namespace
 
 NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
-  if (wqe.bytes > kMaxMessage) return fail(IBV_WC_LOC_LEN_ERR);
   if (!reach_target(qp)) return wait_for(qp, wqe, Wait::target);
+  if (wqe.bytes > qp.largest) return refuse_size(qp, wqe);
   uint64_t limit = wqe.bytes - qp.moved;
   if (qp.engine.shaper().is_on()) {
     if (!is_delivered(qp, wqe, now_ns())) return wait_for(qp, wqe, Wait::none);
     limit = qp.pace.booked - qp.moved;
   }
-  if (wqe.opcode == IBV_WR_RDMA_READ &&
-      (qp.attr.max_rd_atomic == 0 || qp.target->max_reads.load(std::memory_order_relaxed) == 0))
-    return fault_target(qp, IBV_WC_REM_INV_REQ_ERR);
+  if (wqe.is_answered() && (qp.attr.max_rd_atomic == 0 || qp.attr.max_rd_atomic > reads_taken(qp)))
+    if (const Outcome refused = check_depth(qp); refused.step == Step::failed) return refused;
   // acquire: the WQE is read after; pairs with post_recv().
   if (wqe.takes_receive() &&
       qp.target->rq_tail.load(std::memory_order_acquire) <= qp.receives_taken)
     return wait_for(qp, wqe, Wait::receive);
   qp.wait = Wait::none;
+  if (wqe.is_answered() && qp.moved + qp.asked == 0 && qp.engine.places_late()) fetch_early(qp);
 
   const bool is_send = wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM;
   const Mark mark(qp, is_send ? kAnyKey : wqe.rkey);
