@@ -201,7 +201,7 @@ ibv_device_attr device_attributes() {
   attr.max_pd = 1 << 16;
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = 16;
   attr.max_res_rd_atom = 16 * kMaxQps;
-  attr.atomic_cap = IBV_ATOMIC_NONE;
+  attr.atomic_cap = IBV_ATOMIC_HCA;
   attr.max_pkeys = 1;
   attr.local_ca_ack_delay = 15;
   attr.phys_port_cnt = 1;

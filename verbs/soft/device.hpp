@@ -38,6 +38,10 @@ struct Pd : ibv_pd {
   std::atomic<int> users{0};
 };
 
+struct Mr : ibv_mr {
+  Mapping<void> mapping;  // of a file that was registered; goes with the region
+};
+
 ibv_device** list_devices(int* count);
 void free_device_list(ibv_device** list);
 ibv_context* open_device(ibv_device* device);

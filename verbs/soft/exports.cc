@@ -1,6 +1,7 @@
 // The functions that applications call by name. Thin: checks of arguments, then the objects.
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +31,7 @@ using noria::soft::Cq;
 using noria::soft::Engine;
 using noria::soft::LinkKind;
 using noria::soft::LinkMessage;
+using noria::soft::Mr;
 using noria::soft::Pd;
 using noria::soft::Qp;
 using noria::soft::SpinGuard;
@@ -140,35 +142,44 @@ NORIA_EXPORT int ibv_dealloc_pd(ibv_pd* base) {
 
 namespace {
 
-ibv_mr* register_memory(ibv_pd* base, void* address, size_t length, uint64_t iova,
-                        unsigned access) {
+// What a region may be made of. `mapping` is ours to unmap with the region.
+struct Memory {
+  void* start;  // where it is
+  void* name;   // ibv_mr::addr
+  size_t length;
+  uint64_t iova;
+  soft::Mapping<void> mapping{};
+};
+
+ibv_mr* register_memory(ibv_pd* base, Memory memory, unsigned access) {
   auto* pd = static_cast<Pd*>(base);
   Engine* engine = soft::engine_of(pd->context);
   if (engine == nullptr) return nullptr;
   access &= ~unsigned{IBV_ACCESS_OPTIONAL_RANGE};
-  constexpr unsigned kKnown =
-      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  const auto start = reinterpret_cast<uint64_t>(address);
-  if ((access & ~kKnown) != 0 || start + length < start ||
-      ((access & IBV_ACCESS_REMOTE_WRITE) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
+  constexpr unsigned kWritten = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  constexpr unsigned kKnown = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | kWritten;
+  const auto start = reinterpret_cast<uint64_t>(memory.start);
+  if ((access & ~kKnown) != 0 || start + memory.length < start ||
+      ((access & kWritten) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
     errno = (access & ~kKnown) != 0 ? EOPNOTSUPP : EINVAL;
     return nullptr;
   }
-  if (!soft::has_pages(start, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0)) {
+  if (!soft::has_pages(start, memory.length, (access & IBV_ACCESS_LOCAL_WRITE) != 0)) {
     errno = EFAULT;
     return nullptr;
   }
-  const auto key = engine->memory().add({pd->number, start, length, iova, access});
+  const auto key = engine->memory().add({pd->number, start, memory.length, memory.iova, access});
   if (!key) {
     errno = ENOMEM;
     return nullptr;
   }
-  auto mr = std::make_unique<ibv_mr>();
+  auto mr = std::make_unique<Mr>();
   mr->context = pd->context;
   mr->pd = pd;
-  mr->addr = address;
-  mr->length = length;
+  mr->addr = memory.name;
+  mr->length = memory.length;
   mr->handle = mr->lkey = mr->rkey = *key;
+  mr->mapping = std::move(memory.mapping);
   pd->users.fetch_add(1, std::memory_order_relaxed);
   return mr.release();
 }
@@ -176,19 +187,43 @@ ibv_mr* register_memory(ibv_pd* base, void* address, size_t length, uint64_t iov
 }  // namespace
 
 NORIA_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
-  return register_memory(pd, address, length, reinterpret_cast<uint64_t>(address),
+  return register_memory(pd, {address, address, length, reinterpret_cast<uint64_t>(address)},
                          static_cast<unsigned>(access));
 }
 NORIA_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length, uint64_t iova,
                                      int access) {
-  return register_memory(pd, address, length, iova, static_cast<unsigned>(access));
+  return register_memory(pd, {address, address, length, iova}, static_cast<unsigned>(access));
 }
 NORIA_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova,
                                       unsigned access) {
-  return register_memory(pd, address, length, iova, access);
+  return register_memory(pd, {address, address, length, iova}, access);
 }
 
-NORIA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
+// A file in memory stands for what a GPU would export. It is mapped while the region lives.
+NORIA_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
+                                       int fd, int access) {
+  const off_t end = ::lseek(fd, 0, SEEK_END);
+  if (end < 0) return nullptr;  // errno says why
+  const auto size = static_cast<uint64_t>(end);
+  if (length == 0 || offset > size || length > size - offset) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  const uint64_t lead = offset % 4096;
+  const int protection =
+      (access & IBV_ACCESS_LOCAL_WRITE) != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* base =
+      ::mmap(nullptr, lead + length, protection, MAP_SHARED, fd, static_cast<off_t>(offset - lead));
+  if (base == MAP_FAILED) return nullptr;
+  ::madvise(base, lead + length, MADV_DONTFORK);
+  return register_memory(pd,
+                         {static_cast<uint8_t*>(base) + lead, reinterpret_cast<void*>(offset),
+                          length, iova, soft::Mapping<void>(base, soft::Unmapper{lead + length})},
+                         static_cast<unsigned>(access));
+}
+
+NORIA_EXPORT int ibv_dereg_mr(ibv_mr* base) {
+  auto* mr = static_cast<Mr*>(base);
   Engine* engine = soft::engine_of(mr->context);
   if (engine == nullptr) return ENODEV;
   engine->memory().revoke(mr->lkey);

@@ -25,7 +25,7 @@ NORIA_HOT bool gather(const Qp& qp, Wqe& wqe, const Cut& cut, Pieces* out) {
     if (cut.bytes > 0) out->at[out->count++] = {bytes + cut.offset, cut.bytes};
     return true;
   }
-  const uint32_t access = wqe.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;
+  const uint32_t access = wqe.is_answered() ? IBV_ACCESS_LOCAL_WRITE : 0;
   uint64_t skip = cut.offset, bytes = cut.bytes;
   for (uint32_t i = 0; i < wqe.sge_count; ++i) {
     const ibv_sge& sge = wqe.sges()[i];

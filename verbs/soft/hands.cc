@@ -1,5 +1,7 @@
 #include "verbs/soft/hands.hpp"
 
+#include <cstring>
+
 #include "base/log.hpp"
 #include "verbs/soft/device_copy.hpp"
 #include "verbs/soft/engine.hpp"
@@ -33,14 +35,21 @@ HandSlot* own_slots(Engine& engine, Word64& where) {
   return reinterpret_cast<HandSlot*>(engine.shared().rings + offset - 1);
 }
 
-// The target's side of one question. `is_read`: it goes to `reply`.
-ibv_wc_status answer(Qp& qp, const HandSlot& question, bool is_read, uint8_t* reply) {
+uint32_t needed_access(HandWork work) {
+  if (work == HandWork::write) return IBV_ACCESS_REMOTE_WRITE;
+  return work == HandWork::read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_ATOMIC;
+}
+
+// The target's side of one question. What it brings back goes to `reply`.
+ibv_wc_status answer(Qp& qp, const HandSlot& question, HandWork work, uint8_t* reply) {
   const uint64_t bytes = question.bytes.load(kRelaxed);
   const uint32_t access = question.access.load(kRelaxed);
   if (bytes > kHandBytes) return IBV_WC_REM_INV_REQ_ERR;
   // What the initiator wants is its word; what that needs is ours. A SEND has the receive's key.
-  const bool is_send = !is_read && access == IBV_ACCESS_LOCAL_WRITE;
-  const uint32_t needed = is_read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+  const bool is_send = work == HandWork::write && access == IBV_ACCESS_LOCAL_WRITE;
+  const bool is_atomic = work != HandWork::write && work != HandWork::read;
+  const uint32_t needed = needed_access(work);
+  if (is_atomic && bytes != kAtomicBytes) return IBV_WC_REM_INV_REQ_ERR;
   if (!is_send && (access != needed || (qp.shared.access.load(kRelaxed) & needed) == 0))
     return IBV_WC_REM_ACCESS_ERR;
   // Looked up here, under the lock, so that what was revoked before is not touched.
@@ -48,10 +57,17 @@ ibv_wc_status answer(Qp& qp, const HandSlot& question, bool is_read, uint8_t* re
                                 access, question.iova.load(kRelaxed), bytes);
   if (!range) return IBV_WC_REM_ACCESS_ERR;
   auto* memory = reinterpret_cast<uint8_t*>(range->address);
-  if (is_read)
+  if (is_atomic) {
+    if (range->address % kAtomicBytes != 0) return IBV_WC_REM_OP_ERR;
+    const uint64_t before =
+        device_atomic(memory, work == HandWork::compare_swap,
+                      {question.compare_add.load(kRelaxed), question.swap.load(kRelaxed)});
+    std::memcpy(reply, &before, sizeof before);
+  } else if (work == HandWork::read) {
     device_copy(reply, memory, bytes);
-  else
+  } else {
     device_copy(memory, question.data, bytes);
+  }
   return IBV_WC_SUCCESS;
 }
 
@@ -64,12 +80,13 @@ uint32_t answer_up_to(Qp& qp, uint32_t asked, const HandSlot* questions) {
     const HandSlot& question = questions[slot];
     // Asked of an earlier life of this queue pair: nobody waits for the answer.
     if (question.target_generation.load(kRelaxed) != qp.generation) break;
-    const bool is_read = question.is_read.load(kRelaxed) != 0;
-    if (is_read && a.replies == nullptr) a.replies = own_slots(qp.engine, qp.shared.hand_replies);
+    const auto work = static_cast<HandWork>(question.work.load(kRelaxed));
+    const bool replies = work != HandWork::write;
+    if (replies && a.replies == nullptr) a.replies = own_slots(qp.engine, qp.shared.hand_replies);
     const ibv_wc_status status =
-        is_read && a.replies == nullptr
+        replies && a.replies == nullptr
             ? IBV_WC_REM_OP_ERR
-            : answer(qp, question, is_read, is_read ? a.replies[slot].data : nullptr);
+            : answer(qp, question, work, replies ? a.replies[slot].data : nullptr);
     a.has_refused = status != IBV_WC_SUCCESS;
     ++a.answered;
     // release: our copy comes before; pairs with next_answer().
@@ -83,7 +100,8 @@ uint32_t answer_up_to(Qp& qp, uint32_t asked, const HandSlot* questions) {
 
 bool can_ask(const Qp& qp) { return qp.asker.asked - qp.asker.answered < kHandSlots; }
 
-bool ask(Qp& qp, const Cut& cut, const Range& range, bool is_read, std::span<const iovec> local) {
+bool ask(Qp& qp, const Cut& cut, const Range& range, const Work& work,
+         std::span<const iovec> local) {
   Asker& asker = qp.asker;
   if (asker.slots == nullptr) asker.slots = own_slots(qp.engine, qp.shared.hand_questions);
   if (asker.slots == nullptr) return false;
@@ -93,14 +111,16 @@ bool ask(Qp& qp, const Cut& cut, const Range& range, bool is_read, std::span<con
   slot.key.store(range.key, kRelaxed);
   slot.access.store(range.access, kRelaxed);
   slot.bytes.store(static_cast<uint32_t>(cut.bytes), kRelaxed);
-  slot.is_read.store(is_read ? 1 : 0, kRelaxed);
+  slot.work.store(static_cast<uint32_t>(work.kind), kRelaxed);
+  slot.compare_add.store(work.operands.compare_add, kRelaxed);
+  slot.swap.store(work.operands.swap, kRelaxed);
   slot.target_generation.store(generation_of(qp.target_state), kRelaxed);
   uint8_t* to = slot.data;
   for (const iovec& piece : local) {
     device_copy(to, piece.iov_base, piece.iov_len);
     to += piece.iov_len;
   }
-  asker.questions[number] = {cut, is_read};
+  asker.questions[number] = {cut, work.kind != HandWork::write};
   ++asker.asked;
   // release: publishes the slot; pairs with answer_questions().
   qp.shared.hand_asked.store(make_asked(qp.generation, asker.asked), std::memory_order_release);
@@ -122,7 +142,7 @@ std::optional<Answer> next_answer(Qp& qp) {
   // A refusal is about the last question that was answered, and nothing is answered after it.
   Answer answer{question.cut, IBV_WC_SUCCESS, nullptr};
   if (ready == 1) answer.status = static_cast<ibv_wc_status>(hand_status(word));
-  if (!question.is_read || answer.status != IBV_WC_SUCCESS) return answer;
+  if (!question.is_answered || answer.status != IBV_WC_SUCCESS) return answer;
   const uint64_t where = qp.target->hand_replies.load(kRelaxed);
   const HandSlot* replies = where != 0 ? slots_of(*qp.target_peer, where - 1) : nullptr;
   if (replies == nullptr)

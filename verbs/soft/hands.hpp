@@ -1,6 +1,9 @@
 // Hands: how bytes move to and from a peer whose memory we may not touch, because the kernel
 // forbids cross-memory attach (seccomp, Yama, another user namespace) or NORIA_SOFT_COPY says so.
 //
+// Atomics on memory that we cannot reach with loads and stores always go this way: they are done by
+// a processor, on the word itself.
+//
 // The initiator asks, the target's own hand moves: in its poll_cq, or in its service thread, which
 // a doorbell wakes. A question is a slot in the initiator's segment: what to do, and for a write
 // the bytes. The target checks it against its own table, copies, and publishes how many questions
@@ -23,6 +26,7 @@
 #include <optional>
 #include <span>
 
+#include "verbs/soft/device_copy.hpp"
 #include "verbs/soft/memory_table.hpp"
 #include "verbs/soft/placement.hpp"
 #include "verbs/soft/shared_layout.hpp"
@@ -34,8 +38,8 @@ struct Qp;
 // What the initiator of a queue pair remembers of its questions.
 struct Asker {
   struct Question {
-    Cut cut;  // the part of the request that it is about
-    bool is_read;
+    Cut cut;           // the part of the request that it is about
+    bool is_answered;  // with bytes
   };
   HandSlot* slots = nullptr;
   uint32_t asked = 0, answered = 0;
@@ -54,14 +58,19 @@ struct Answerer {
 struct Answer {
   Cut cut;
   ibv_wc_status status;
-  const uint8_t* data;  // of a read; valid until the next ask()
+  const uint8_t* data;  // of a read or an atomic; valid until the next ask()
 };
 
 // Whether a question can be asked now: a slot is free.
 bool can_ask(const Qp& qp);
-// Asks to move `range`, the part `cut` of the request; `local` holds its bytes if it is a write.
-// False: there is no room for slots.
-bool ask(Qp& qp, const Cut& cut, const Range& range, bool is_read, std::span<const iovec> local);
+struct Work {
+  HandWork kind;
+  AtomicOperands operands{};
+};
+// Asks for `work` on `range`, the part `cut` of the request; `local` holds its bytes if it is a
+// write. False: there is no room for slots.
+bool ask(Qp& qp, const Cut& cut, const Range& range, const Work& work,
+         std::span<const iovec> local);
 // The next answer, in the order of the questions.
 std::optional<Answer> next_answer(Qp& qp);
 // The queue pair starts a new life, and its questions are numbered anew.

@@ -31,8 +31,9 @@ void Landing::add(const Peer& peer, const std::optional<Range>& range, uint64_t 
 NORIA_HOT Landing find_remote_range(const Qp& qp, const Wqe& wqe) {
   Landing landing;
   if (wqe.bytes == 0) return landing;  // touches no memory, so that the key need not be good
-  const uint32_t access =
-      wqe.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+  const uint32_t access = wqe.is_atomic()                  ? IBV_ACCESS_REMOTE_ATOMIC
+                          : wqe.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ
+                                                           : IBV_ACCESS_REMOTE_WRITE;
   if ((qp.target->access.load(kRelaxed) & access) == 0) {
     landing.is_valid = false;
     return landing;

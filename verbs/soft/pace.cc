@@ -15,8 +15,8 @@ bool is_delivered(Qp& qp, const Wqe& wqe, Nanoseconds now) {
     const Nanoseconds ready = std::max(wqe.posted, pace.not_before);
     PortSchedule& ours = qp.engine.port();
     PortSchedule& theirs = qp.target_peer->port();
-    pace.arrival = wqe.opcode == IBV_WR_RDMA_READ ? shaper.read(theirs, ours, ready, bytes)
-                                                  : shaper.send(ours, theirs, ready, bytes);
+    pace.arrival = wqe.is_answered() ? shaper.read(theirs, ours, ready, bytes)
+                                     : shaper.send(ours, theirs, ready, bytes);
     pace.booked += bytes;
     pace.is_booked = true;
   }
@@ -25,8 +25,7 @@ bool is_delivered(Qp& qp, const Wqe& wqe, Nanoseconds now) {
 
 Nanoseconds known_at(const Qp& qp, const Wqe& wqe) {
   // A read is known where its bytes arrive; everything else is acknowledged from the far end.
-  return wqe.opcode == IBV_WR_RDMA_READ ? qp.pace.arrival
-                                        : qp.engine.shaper().acknowledged(qp.pace.arrival);
+  return wqe.is_answered() ? qp.pace.arrival : qp.engine.shaper().acknowledged(qp.pace.arrival);
 }
 
 }  // namespace noria::soft

@@ -46,7 +46,9 @@ bool is_known(ibv_wr_opcode opcode) {
     case IBV_WR_RDMA_WRITE_WITH_IMM:
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
-    case IBV_WR_RDMA_READ: return true;
+    case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    case IBV_WR_ATOMIC_CMP_AND_SWP: return true;
     default: return false;
   }
 }
@@ -55,8 +57,10 @@ bool is_known(ibv_wr_opcode opcode) {
 int check_send(const Qp& qp, const ibv_send_wr& wr, uint64_t bytes) {
   if (!is_known(wr.opcode)) return EOPNOTSUPP;
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.cap.max_send_sge) return ENOMEM;
+  const bool is_atomic = is_atomic_opcode(wr.opcode);
+  if (is_atomic && wr.num_sge != 1) return EINVAL;  // eight bytes in two places: nobody does
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) return 0;
-  if (wr.opcode == IBV_WR_RDMA_READ) return EINVAL;
+  if (wr.opcode == IBV_WR_RDMA_READ || is_atomic) return EINVAL;
   return bytes > qp.cap.max_inline_data ? ENOMEM : 0;
 }
 
@@ -69,6 +73,11 @@ NORIA_HOT void write_wqe(Qp& qp, Wqe& wqe, const ibv_send_wr& wr, uint64_t bytes
   wqe.rkey = wr.wr.rdma.rkey;
   wqe.bytes = bytes;
   wqe.sge_count = static_cast<uint32_t>(wr.num_sge);
+  if (wqe.is_atomic()) {
+    wqe.remote_address = wr.wr.atomic.remote_addr;
+    wqe.rkey = wr.wr.atomic.rkey;
+    wqe.operands() = {wr.wr.atomic.compare_add, wr.wr.atomic.swap};
+  }
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) {
     for (uint32_t i = 0; i < wqe.sge_count; ++i) wqe.sges()[i] = wr.sg_list[i];
     return;

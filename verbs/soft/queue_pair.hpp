@@ -19,6 +19,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "verbs/soft/copy_path.hpp"
+#include "verbs/soft/device_copy.hpp"
 #include "verbs/soft/hands.hpp"
 #include "verbs/soft/pace.hpp"
 #include "verbs/soft/peer.hpp"
@@ -31,6 +32,11 @@ class Engine;
 struct Cq;
 
 constexpr uint64_t kMaxMessage = 1ull << 30;
+
+constexpr bool is_atomic_opcode(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+}
+constexpr uint64_t kAtomicBytes = 8;
 
 // A queued send request. Followed by `sge_count` ibv_sge, or by `bytes` of inline data.
 struct Wqe {
@@ -52,9 +58,15 @@ struct Wqe {
 
   ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
   uint8_t* inline_data() { return reinterpret_cast<uint8_t*>(this + 1); }
-  // Holds one of the target's resources until its answer has come.
-  bool is_answered() const { return opcode == IBV_WR_RDMA_READ; }
-  bool takes_receive() const { return opcode != IBV_WR_RDMA_WRITE && opcode != IBV_WR_RDMA_READ; }
+  // Of an atomic, behind its one piece.
+  AtomicOperands& operands() { return *reinterpret_cast<AtomicOperands*>(sges() + 1); }
+  bool is_atomic() const { return is_atomic_opcode(opcode); }
+  // Brings bytes back, and holds one of the target's resources until they have come.
+  bool is_answered() const { return opcode == IBV_WR_RDMA_READ || is_atomic(); }
+  bool takes_receive() const {
+    return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
+           opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  }
 };
 
 // Why the head of a send queue waits, and since when.

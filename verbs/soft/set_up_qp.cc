@@ -34,8 +34,9 @@ bool check_init(const ibv_qp_init_attr& init) {
 
 bool make_queues(Qp& qp) {
   const uint32_t send_depth = std::bit_ceil(std::max(qp.cap.max_send_wr, 1u));
-  const uint32_t body =
-      std::max<uint32_t>(qp.cap.max_send_sge * uint32_t{sizeof(ibv_sge)}, qp.cap.max_inline_data);
+  constexpr uint32_t kAtomicBody = sizeof(ibv_sge) + sizeof(AtomicOperands);
+  const uint32_t body = std::max<uint32_t>(
+      {qp.cap.max_send_sge * uint32_t{sizeof(ibv_sge)}, qp.cap.max_inline_data, kAtomicBody});
   qp.send_mask = send_depth - 1;
   qp.send_stride = align_up(uint32_t{sizeof(Wqe)} + body, 64u);
   qp.send_memory.reset(new (std::nothrow) uint8_t[uint64_t{send_depth} * qp.send_stride]());

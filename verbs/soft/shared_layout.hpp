@@ -144,13 +144,16 @@ enum NoticeFlag : uint32_t { kHasImm = 1, kIsWrite = 2, kIsInPlace = 4, kSolicit
 constexpr uint32_t kHandSlots = 4;
 constexpr uint64_t kHandBytes = (128 << 10) - 64;  // with its head a slot is a power of two
 
+enum class HandWork : uint32_t { write, read, fetch_add, compare_swap };
+
 struct alignas(64) HandSlot {
   Word64 iova;
   Word32 key;
   Word32 access;
   Word32 bytes;
-  Word32 is_read;
+  Word32 work;  // HandWork
   Word32 target_generation;
+  Word64 compare_add, swap;  // of an atomic
   alignas(64) uint8_t data[kHandBytes];
 };
 

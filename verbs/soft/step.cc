@@ -93,7 +93,7 @@ NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t f
 
 void count_traffic(Qp& qp, const Wqe& wqe) {
   Traffic& traffic = qp.engine.shared().header.traffic[slot_of(qp.attr.dest_qp_num)];
-  const bool is_read = wqe.opcode == IBV_WR_RDMA_READ;
+  const bool is_read = wqe.is_answered();
   // relaxed: counters order nothing.
   (is_read ? traffic.read_bytes : traffic.written_bytes)
       .fetch_add(wqe.bytes, std::memory_order_relaxed);
@@ -171,10 +171,19 @@ bool take_answers(Qp& qp, Wqe& wqe, Outcome* outcome) {
   return true;
 }
 
+Work work_of(Wqe& wqe) {
+  switch (wqe.opcode) {
+    case IBV_WR_RDMA_READ: return {HandWork::read};
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: return {HandWork::fetch_add, wqe.operands()};
+    case IBV_WR_ATOMIC_CMP_AND_SWP: return {HandWork::compare_swap, wqe.operands()};
+    default: return {HandWork::write};
+  }
+}
+
 // The same where the kernel does not let us touch the target: its own hand moves the bytes.
 [[gnu::noinline]] Outcome move_by_hand(Qp& qp, Wqe& wqe, const Landing& landing, uint64_t limit) {
   const bool is_late = qp.engine.places_late();
-  const bool is_read = wqe.opcode == IBV_WR_RDMA_READ;
+  const Work work = work_of(wqe);
   const uint64_t end = qp.moved + limit;
   Outcome outcome{Step::waits};
   if (!take_answers(qp, wqe, &outcome)) return outcome;
@@ -186,12 +195,31 @@ bool take_answers(Qp& qp, Wqe& wqe, Outcome* outcome) {
     Cut cut = next_cut(qp, wqe, qp.asked, std::min(end - qp.asked, kHandBytes));
     const Range range = one_range(landing, &cut, is_late);
     Pieces local;
-    if (!is_read && !gather(qp, wqe, cut, &local)) return fail(IBV_WC_LOC_PROT_ERR);
-    if (!ask(qp, cut, range, is_read, local.all())) return fail(IBV_WC_LOC_QP_OP_ERR);
+    // What comes back must have a place to go before the target has done it.
+    if (!gather(qp, wqe, cut, &local)) return fail(IBV_WC_LOC_PROT_ERR);
+    const auto bytes = work.kind == HandWork::write ? local.all() : std::span<const iovec>();
+    if (!ask(qp, cut, range, work, bytes)) return fail(IBV_WC_LOC_QP_OP_ERR);
     qp.asked += cut.bytes;
     if (is_late) break;  // one part a turn
   }
   return outcome;
+}
+
+[[gnu::noinline]] Outcome do_atomic(Qp& qp, Wqe& wqe, const Landing& landing) {
+  if (wqe.bytes != kAtomicBytes) return fail(IBV_WC_LOC_LEN_ERR);
+  if (wqe.remote_address % kAtomicBytes != 0) return fault_target(qp, IBV_WC_REM_INV_REQ_ERR);
+  // What was asked of the target's hand is done there, though its memory is mapped by now: once.
+  if (!landing.is_direct || qp.asked > 0)
+    return move_by_hand(qp, wqe, landing, kAtomicBytes - qp.moved);
+  uint8_t* word = direct_address(*qp.target_peer, landing.at[0], kAtomicBytes);
+  if (reinterpret_cast<uintptr_t>(word) % kAtomicBytes != 0)
+    return fault_target(qp, IBV_WC_REM_OP_ERR);
+  Pieces local;
+  if (!gather(qp, wqe, {0, kAtomicBytes}, &local)) return fail(IBV_WC_LOC_PROT_ERR);
+  const uint64_t before =
+      device_atomic(word, wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP, wqe.operands());
+  device_copy(local.at[0].iov_base, &before, sizeof before);
+  return end_move(qp, wqe);
 }
 
 // Rides in the ring of notices; the receiver's poll puts it where it belongs. No system call.
@@ -299,6 +327,7 @@ NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
   if (!landing.is_valid)
     return is_send ? refuse_send(qp, wqe, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR)
                    : fault_target(qp, IBV_WC_REM_ACCESS_ERR);
+  if (wqe.is_atomic()) return do_atomic(qp, wqe, landing);
   if (qp.asked > 0) return move_by_hand(qp, wqe, landing, limit);  // goes on as it began
   if (landing.is_direct) return move_part(qp, wqe, landing, limit);
   if (is_send && wqe.bytes <= kInPlace) return send_in_place(qp, wqe);
