@@ -8,6 +8,8 @@ if(TARGET noria_softverbs)
                   SOURCES conformance/soft_limits_test.cc)
   noria_soft_test(NAME soft_atomic_test LABELS conformance TIMEOUT 60
                   SOURCES conformance/soft_atomic_test.cc)
+  noria_soft_test(NAME soft_srq_test LABELS conformance TIMEOUT 60
+                  SOURCES conformance/soft_srq_test.cc)
   noria_soft_test(NAME soft_channel_test LABELS conformance TIMEOUT 60
                   SOURCES conformance/soft_channel_test.cc)
   noria_soft_test(NAME soft_late_test LABELS conformance TIMEOUT 60 WAYS cma:late

@@ -51,6 +51,13 @@ void raise_event(ibv_cq* cq, ibv_event_type type) {
   raise(cq->context, event);
 }
 
+void raise_event(ibv_srq* srq, ibv_event_type type) {
+  ibv_async_event event{};
+  event.element.srq = srq;
+  event.event_type = type;
+  raise(srq->context, event);
+}
+
 bool end_events(ibv_context* context, const void* object) {
   AsyncEvents& async = context_of(context).async;
   const Nanoseconds limit = now_ns() + 10_s;

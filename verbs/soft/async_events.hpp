@@ -2,7 +2,8 @@
 //
 // A peer that broke the rules of a connection raises IBV_EVENT_QP_ACCESS_ERR at the target. A
 // completion queue that overran raises IBV_EVENT_CQ_ERR, and IBV_EVENT_QP_FATAL for each queue pair
-// that completes there.
+// that completes there. A shared receive queue that ran low raises IBV_EVENT_SRQ_LIMIT_REACHED, and
+// a queue pair in error that takes no more from it IBV_EVENT_QP_LAST_WQE_REACHED.
 //
 // Events of an object that nobody has taken end with it; for those that were taken its destruction
 // waits until they are acknowledged.
@@ -31,6 +32,7 @@ struct AsyncEvents {
 
 void raise_event(ibv_qp* qp, ibv_event_type type);
 void raise_event(ibv_cq* cq, ibv_event_type type);
+void raise_event(ibv_srq* srq, ibv_event_type type);
 // Drops the events of a queue pair or completion queue that goes away, and waits until those that
 // were taken are acknowledged. False, with a line in the log, after ten seconds.
 bool end_events(ibv_context* context, const void* object);

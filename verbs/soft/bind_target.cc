@@ -120,6 +120,7 @@ bool bind_target(Qp& qp) {
   // The number is whose name stands beside it: nobody's while it changes. Release: publishes the
   // ring; pairs with harvest(), which looks at the number again once it has seen its name.
   qp.shared.ring_to.store(0, kRelaxed);
+  qp.shared.receives_wanted.store(qp.receives_taken, kRelaxed);
   qp.shared.tail.store(qp.receives_taken, std::memory_order_release);
   qp.shared.ring_to.store(name, std::memory_order_release);
   return true;

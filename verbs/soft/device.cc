@@ -202,6 +202,9 @@ ibv_device_attr device_attributes() {
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = 16;
   attr.max_res_rd_atom = 16 * kMaxQps;
   attr.atomic_cap = IBV_ATOMIC_HCA;
+  attr.max_srq = kMaxQps;
+  attr.max_srq_wr = kMaxQueueDepth;
+  attr.max_srq_sge = kMaxSge;
   attr.max_pkeys = 1;
   attr.local_ca_ack_delay = 15;
   attr.phys_port_cnt = 1;

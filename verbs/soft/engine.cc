@@ -17,6 +17,7 @@
 #include "base/signals_blocked.hpp"
 #include "verbs/soft/async_events.hpp"
 #include "verbs/soft/bind_target.hpp"
+#include "verbs/soft/shared_receives.hpp"
 
 namespace noria::soft {
 namespace {
@@ -296,6 +297,7 @@ bool can_flush_now(Qp& qp) {
   SpinGuard guard(qp.receives_to().list);
   if (!may_flush(qp)) return false;
   qp.flush_waits.store(false, std::memory_order_release);  // with flush()
+  end_shared(qp);
   return true;
 }
 }  // namespace
@@ -335,7 +337,9 @@ void Engine::relay_events() {
   for_each_qp([](Qp& qp) {
     SpinGuard guard(qp.receives_to().list);
     answer_questions(qp);
+    supply(qp);
     take_fault(qp);
+    end_shared(qp);
   });
 }
 

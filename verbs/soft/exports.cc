@@ -17,6 +17,7 @@
 #include "verbs/soft/fence.hpp"
 #include "verbs/soft/own_pages.hpp"
 #include "verbs/soft/set_up_qp.hpp"
+#include "verbs/soft/shared_receives.hpp"
 
 // The header turns these names into inline functions.
 #undef ibv_query_port
@@ -35,6 +36,7 @@ using noria::soft::Mr;
 using noria::soft::Pd;
 using noria::soft::Qp;
 using noria::soft::SpinGuard;
+using noria::soft::Srq;
 namespace soft = noria::soft;
 
 // ---- devices ------------------------------------------------------------------------------------
@@ -305,6 +307,45 @@ NORIA_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void**
 
 NORIA_EXPORT void ibv_ack_cq_events(ibv_cq* cq, unsigned count) {
   soft::acknowledge_events(*static_cast<Cq*>(cq), count);
+}
+
+// ---- shared receive queues ----------------------------------------------------------------------
+
+NORIA_EXPORT ibv_srq* ibv_create_srq(ibv_pd* base, ibv_srq_init_attr* init) {
+  auto* pd = static_cast<Pd*>(base);
+  if (soft::engine_of(pd->context) == nullptr) return nullptr;
+  if (init->attr.max_wr > soft::kMaxQueueDepth || init->attr.max_sge > soft::kMaxSge) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  auto srq = std::make_unique<Srq>(pd, *init);
+  soft::query_srq(*srq, &init->attr);
+  pd->users.fetch_add(1, std::memory_order_relaxed);
+  return srq.release();
+}
+
+NORIA_EXPORT int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
+  if (soft::engine_of(srq->context) == nullptr) return ENODEV;
+  return soft::modify_srq(*static_cast<Srq*>(srq), *attr, mask);
+}
+
+NORIA_EXPORT int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
+  if (soft::engine_of(srq->context) == nullptr) return ENODEV;
+  soft::query_srq(*static_cast<Srq*>(srq), attr);
+  return 0;
+}
+
+NORIA_EXPORT int ibv_destroy_srq(ibv_srq* base) {
+  auto* srq = static_cast<Srq*>(base);
+  if (soft::engine_of(srq->context) == nullptr) return ENODEV;
+  {
+    noria::MutexLock users(srq->users);
+    if (!srq->qps.empty()) return EBUSY;
+  }
+  if (!soft::end_events(srq->context, srq)) return EBUSY;
+  static_cast<Pd*>(srq->pd)->users.fetch_sub(1, std::memory_order_relaxed);
+  delete srq;
+  return 0;
 }
 
 // ---- queue pairs --------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "verbs/soft/async_events.hpp"
 #include "verbs/soft/completion_queue.hpp"
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/queue_pair.hpp"
+#include "verbs/soft/shared_receives.hpp"
 
 namespace noria::soft {
 namespace {
@@ -92,6 +94,10 @@ void flush_one(const Qp& qp, uint64_t number, ibv_wc* wc) {
 
 // In the error state, and nothing more can arrive: what is still posted comes back.
 int flush(Qp& qp, uint64_t head, ibv_wc* out, int room) {
+  if (qp.srq != nullptr) {
+    end_shared(qp);
+    return 0;
+  }
   if (!may_flush(qp)) {
     // release: pairs with the service thread, which wakes a sleeper when the peer has let go.
     qp.flush_waits.store(true, std::memory_order_release);
@@ -129,6 +135,7 @@ NORIA_HOT int collect(Qp& qp, uint64_t head, uint64_t tail, ibv_wc* out, int roo
     const Notice& notice = ring[slot];
     complete(qp, head, notice, rings + in_place_at + slot * kInPlace, out + count);
   }
+  if (qp.srq != nullptr) use_up(qp, static_cast<uint64_t>(count));
   qp.receive_head.store(head, std::memory_order_release);    // pairs with post_recv()
   qp.shared.rq_head.store(head, std::memory_order_release);  // pairs with is_drained()
   return count;
@@ -143,6 +150,7 @@ NORIA_HOT int harvest(Qp& qp, ibv_wc* out, int room) {
   if (has_source) {
     // relaxed: a hint. They are asked where the kernel forbids attach.
     if (qp.source->hand_asked.load(kRelaxed) != qp.answerer.seen) answer_questions(qp);
+    if (qp.srq != nullptr) supply(qp);
     uint64_t word = qp.source->tail.load(std::memory_order_acquire);  // with announce()
     if (word != head && is_ours(qp, *qp.source)) {
       word = qp.source->tail.load(std::memory_order_acquire);  // with bind_target(): now it is ours
@@ -181,6 +189,18 @@ bool may_flush(Qp& qp) {
   const bool is_ours = qp.source->ring_to.load(std::memory_order_acquire) == qp.ring_name();
   return !is_ours || (qp.source->tail.load(std::memory_order_acquire) & ~kFaultBit) <=
                          qp.receive_head.load(kRelaxed);
+}
+
+void end_shared(Qp& qp) {
+  // acquire: pairs with enter_error().
+  if (qp.srq == nullptr || qp.current.load(std::memory_order_acquire) != IBV_QPS_ERR) return;
+  if (!may_flush(qp)) {
+    qp.flush_waits.store(true, std::memory_order_release);  // as in flush()
+    qp.engine.request_service(now_ns() + Engine::kTick);
+    return;
+  }
+  take_back(qp);
+  if (!std::exchange(qp.has_told_last, true)) raise_event(&qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
 bool is_source_bound(Qp& qp) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "verbs/soft/shared_receives.hpp"
+
 namespace noria::soft {
 namespace {
 
@@ -13,6 +15,9 @@ int do_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
 }
 int do_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   return post_recv(*static_cast<Qp*>(qp), wr, bad);
+}
+int do_post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  return post_srq_recv(*static_cast<Srq*>(srq), wr, bad);
 }
 int do_poll_cq(ibv_cq* cq, int room, ibv_wc* out) {
   return poll_cq(*static_cast<Cq*>(cq), room, out);
@@ -28,6 +33,11 @@ int abandoned_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
 }
 int abandoned_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   engine_of(qp->context);
+  *bad = wr;
+  return ENODEV;
+}
+int abandoned_post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  engine_of(srq->context);
   *bad = wr;
   return ENODEV;
 }
@@ -70,6 +80,7 @@ void fill_operations(Context& context) {
   context.context.abi_compat = reinterpret_cast<void*>(UINTPTR_MAX);
   context.context.ops.post_send = &do_post_send;
   context.context.ops.post_recv = &do_post_recv;
+  context.context.ops.post_srq_recv = &do_post_srq_recv;
   context.context.ops.poll_cq = &do_poll_cq;
   context.context.ops.req_notify_cq = &do_req_notify_cq;
 }
@@ -77,6 +88,7 @@ void fill_operations(Context& context) {
 void abandon_operations(Context& context) {
   context.context.ops.post_send = &abandoned_post_send;
   context.context.ops.post_recv = &abandoned_post_recv;
+  context.context.ops.post_srq_recv = &abandoned_post_srq_recv;
   context.context.ops.poll_cq = &abandoned_poll_cq;
   context.context.ops.req_notify_cq = &abandoned_req_notify_cq;
 }

@@ -22,6 +22,7 @@ Qp::Qp(Engine& engine_in, SharedQp& shared_in, uint32_t index_in, ibv_pd* pd_in,
   qp_context = init.qp_context;
   send_cq = init.send_cq;
   recv_cq = init.recv_cq;
+  srq = init.srq;
   qp_type = init.qp_type;
   qp_num = qpn_of(engine.slot(), index);
   handle = index;
@@ -133,7 +134,7 @@ NORIA_HOT int post_send(Qp& qp, ibv_send_wr* first, ibv_send_wr** bad) {
 NORIA_HOT int post_recv(Qp& qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
   SpinGuard guard(qp.receive);
   const uint32_t state = qp.current.load(std::memory_order_acquire);  // with modify_qp()
-  if (state == IBV_QPS_RESET) {
+  if (state == IBV_QPS_RESET || qp.srq != nullptr) {
     *bad = first;
     return EINVAL;
   }

@@ -134,6 +134,7 @@ struct Qp : ibv_qp {
   const SharedQp* source = nullptr;
   std::atomic<bool> flush_waits{false};  // receives are to be flushed when the peer lets go of us
   Answerer answerer;
+  bool has_told_last = false;  // IBV_EVENT_QP_LAST_WQE_REACHED; guarded as `source`
 
   Wqe& wqe(uint64_t number) {
     return *reinterpret_cast<Wqe*>(send_memory.get() + (number & send_mask) * send_stride);
@@ -176,6 +177,9 @@ uint64_t unread(Qp& qp);
 void unbind_source(Qp& qp);
 // Whether flush_waits can end: the peer is not in the middle of something. Under the same lock.
 bool may_flush(Qp& qp);
+// Of a queue pair with shared receives that is in error: gives back what it holds, and says that it
+// takes no more. Under the same lock.
+void end_shared(Qp& qp);
 // Whether the peer's ring is known and for this queue pair. Under the same lock.
 bool is_source_bound(Qp& qp);
 // Goes to error if the peer says that it broke the connection's rules. Under the same lock.

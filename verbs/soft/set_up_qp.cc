@@ -12,6 +12,7 @@
 #include "verbs/soft/async_events.hpp"
 #include "verbs/soft/bind_target.hpp"
 #include "verbs/soft/fence.hpp"
+#include "verbs/soft/shared_receives.hpp"
 
 namespace noria::soft {
 namespace {
@@ -24,12 +25,20 @@ bool check_init(const ibv_qp_init_attr& init) {
     return false;
   }
   const ibv_qp_cap& cap = init.cap;
-  const bool fits = init.send_cq != nullptr && init.recv_cq != nullptr && init.srq == nullptr &&
+  const bool fits = init.send_cq != nullptr && init.recv_cq != nullptr &&
                     cap.max_send_wr <= kMaxQueueDepth && cap.max_recv_wr <= kMaxQueueDepth &&
                     cap.max_send_sge <= kMaxSge && cap.max_recv_sge <= kMaxSge &&
                     cap.max_inline_data <= kMaxInline;
   if (!fits) errno = EINVAL;
   return fits;
+}
+
+// With shared receives the queue of its own holds what was handed out: enough for a burst.
+void size_for_shared(Qp& qp) {
+  constexpr uint32_t kHandedOut = 64;
+  const auto& srq = *static_cast<Srq*>(qp.srq);
+  qp.cap.max_recv_wr = std::min(srq.max_wr, kHandedOut);
+  qp.cap.max_recv_sge = srq.max_sge;
 }
 
 bool make_queues(Qp& qp) {
@@ -63,11 +72,22 @@ void attach(Qp& qp) {
     SpinGuard guard(qp.sends_to().list);
     qp.sends_to().senders.push_back(&qp);
   }
-  SpinGuard guard(qp.receives_to().list);
-  qp.receives_to().receivers.push_back(&qp);
+  {
+    SpinGuard guard(qp.receives_to().list);
+    qp.receives_to().receivers.push_back(&qp);
+  }
+  if (qp.srq == nullptr) return;
+  auto& srq = *static_cast<Srq*>(qp.srq);
+  MutexLock users(srq.users);
+  srq.qps.push_back(&qp);
 }
 
 void detach(Qp& qp) {
+  if (qp.srq != nullptr) {
+    auto& srq = *static_cast<Srq*>(qp.srq);
+    MutexLock users(srq.users);
+    std::erase(srq.qps, &qp);
+  }
   {
     SpinGuard guard(qp.sends_to().list);
     std::erase(qp.sends_to().senders, &qp);
@@ -86,6 +106,7 @@ void publish(Qp& qp, uint32_t state) {
   qp.shared.rnr_timer.store(qp.attr.min_rnr_timer, kRelaxed);
   qp.shared.rq_psn.store(qp.attr.rq_psn, kRelaxed);
   qp.shared.recv_cq.store(qp.receives_to().index, kRelaxed);
+  qp.shared.has_shared_receives.store(qp.srq != nullptr ? 1 : 0, kRelaxed);
   // seq_cst: a state that refuses is visible before marks are read; pairs with Mark().
   qp.shared.state.store(make_state(qp.generation, state), std::memory_order_seq_cst);
 }
@@ -104,11 +125,14 @@ int reset(Qp& qp) {
   if (!fence_qp(qp.engine, qp.qp_num)) return EBUSY;
   {
     SpinGuard list(qp.receives_to().list);
+    take_back(qp);
     SpinGuard receive(qp.receive);
     unbind_source(qp);
     qp.flush_waits.store(false, std::memory_order_relaxed);  // the service thread only looks twice
     qp.receive_head.store(qp.receive_tail, std::memory_order_release);
     qp.shared.rq_base.store(qp.receive_tail, kRelaxed);
+    qp.shared.supply_seen.store(qp.receive_tail, kRelaxed);
+    qp.has_told_last = false;
     qp.shared.rq_head.store(qp.receive_tail, std::memory_order_release);  // with is_drained()
   }
   {
@@ -236,6 +260,7 @@ Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* 
     return nullptr;
   }
   qp->pd_number = pd_number;
+  if (qp->srq != nullptr) size_for_shared(*qp);
   if (!make_queues(*qp)) {
     engine.remove_qp(qp);
     errno = ENOMEM;
@@ -247,6 +272,7 @@ Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* 
   qp->generation = generation_of(qp->shared.state.load(kRelaxed));
   attach(*qp);
   reset(*qp);
+  if (qp->srq != nullptr) qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;  // it has none of its own
   init->cap = qp->cap;
   return qp;
 }
@@ -267,6 +293,7 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid)
     { SpinGuard under_way(qp.exec); }  // what we read from the peer lands no more either
     failure = fence_qp(qp.engine, qp.qp_num) ? 0 : EBUSY;
     SpinGuard list(qp.receives_to().list);  // what we place ourselves has ended
+    end_shared(qp);
   } else {
     if (!go_live(qp, attr, mask, from, to)) return EINVAL;
     // The link takes a moment: begin now. An absent peer is no error before the first request.
@@ -294,6 +321,7 @@ void query_qp(const Qp& qp, ibv_qp_attr* attr, ibv_qp_init_attr* init) {
   init->qp_context = qp.qp_context;
   init->send_cq = qp.send_cq;
   init->recv_cq = qp.recv_cq;
+  init->srq = qp.srq;
   init->cap = qp.cap;
   init->qp_type = qp.qp_type;
   init->sq_sig_all = qp.signal_all ? 1 : 0;

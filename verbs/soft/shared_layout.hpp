@@ -104,6 +104,8 @@ struct alignas(64) SharedQp {
   Word64 rq_head;              // receives that turned into completions
   Word64 hand_done;            // questions answered (make_answered()); publishes the answers
   Word64 hand_replies;         // offset of the slots with the bytes of reads
+  Word32 has_shared_receives;  // receives come as they are asked for (shared_receives.hpp)
+  Word64 supply_seen;          // up to which number they were asked for when we looked last
 
   // As initiator, read by every poll of the target.
   alignas(64) Word64 tail;  // notices written; publishes them. Top bit: kFaultBit
@@ -111,9 +113,10 @@ struct alignas(64) SharedQp {
   Word64 ring_offset;
   Word64 inplace_offset;
   Word32 ring_depth;
-  Word32 fired;           // the `armed` value of the target's CQ that was answered with an event
-  Word64 hand_asked;      // questions asked (make_asked()); publishes them
-  Word64 hand_questions;  // offset of their slots
+  Word32 fired;            // the `armed` value of the target's CQ that was answered with an event
+  Word64 hand_asked;       // questions asked (make_asked()); publishes them
+  Word64 hand_questions;   // offset of their slots
+  Word64 receives_wanted;  // up to which number, of a target with shared receives
 
   // As initiator, read by whoever revokes something.
   alignas(64) Word64 mark;

@@ -298,6 +298,38 @@ uint32_t reads_taken(const Qp& qp) {
   return fail(why == Wait::target ? IBV_WC_RETRY_EXC_ERR : IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
+// Asks the owner of shared receives for as many as have messages waiting. True: it has looked.
+bool ask_for_receives(Qp& qp) {
+  constexpr uint64_t kAtOnce = 16;
+  uint64_t count = 0;
+  const uint64_t end = qp.send_tail.load(std::memory_order_acquire);  // with post_send()
+  for (uint64_t i = qp.executed; i < end && count < kAtOnce; ++i)
+    count += qp.wqe(i).takes_receive() ? 1 : 0;
+  const uint64_t wanted = qp.receives_taken + count;
+  if (qp.shared.receives_wanted.load(std::memory_order_relaxed) < wanted) {  // ours alone
+    qp.shared.receives_wanted.store(wanted, std::memory_order_release);      // with supply()
+    qp.target_peer->wake();
+  }
+  // acquire: pairs with supply().
+  return qp.target->supply_seen.load(std::memory_order_acquire) > qp.receives_taken;
+}
+
+// No receive is there. One that has to be asked for is not missing before its owner says so.
+[[gnu::noinline]] Outcome wait_for_receive(Qp& qp, Wqe& wqe) {
+  if (qp.target->has_shared_receives.load(std::memory_order_relaxed) != 0) {
+    const bool has_looked = ask_for_receives(qp);
+    if (qp.target->rq_tail.load(std::memory_order_acquire) > qp.receives_taken)
+      return {Step::moved};
+    Pieces local;
+    if (!gather(qp, wqe, {0, wqe.bytes}, &local)) return fail(IBV_WC_LOC_PROT_ERR);
+    if (!has_looked) {
+      qp.wait = Wait::none;
+      return {Step::waits};
+    }
+  }
+  return wait_for(qp, wqe, Wait::receive);
+}
+
 }  // namespace
 
 NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
@@ -313,7 +345,7 @@ NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
   // acquire: the WQE is read after; pairs with post_recv().
   if (wqe.takes_receive() &&
       qp.target->rq_tail.load(std::memory_order_acquire) <= qp.receives_taken)
-    return wait_for(qp, wqe, Wait::receive);
+    return wait_for_receive(qp, wqe);
   qp.wait = Wait::none;
   if (wqe.is_answered() && qp.moved + qp.asked == 0 && qp.engine.places_late()) fetch_early(qp);
 
