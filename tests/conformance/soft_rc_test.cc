@@ -17,13 +17,20 @@ constexpr uint32_t kSizes[] = {1, 7, 8, 9, 63, 64, 65, 255, 256, 257, 4095, 4097
 constexpr size_t kLargest = 1048577;
 constexpr uint64_t kInbound = 2 << 20;  // where the peer's bytes come in, behind our own
 
+// Our side of one size: our bytes from `from` on, and nothing yet where the peer's come in. Gives
+// the seed of our bytes; the peer's is its neighbour.
+uint64_t lay_out(const Link& link, const Post& p, uint32_t bytes, uint64_t from = 0) {
+  const uint64_t seed = bytes * 2 + static_cast<uint64_t>(p.side);
+  paint(link.buffer->data() + from, bytes, seed);
+  std::memset(link.buffer->data() + kInbound, 0xee, kLargest + 16);
+  return seed;
+}
+
 TEST_P(SoftRc, Write_lands_byte_for_byte_and_nowhere_else) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 2 * kInbound, .memory = GetParam()});
     for (const uint32_t bytes : kSizes) {
-      const uint64_t seed = bytes * 2 + static_cast<uint64_t>(p.side);
-      paint(link.buffer->data(), bytes, seed);
-      std::memset(link.buffer->data() + kInbound, 0xee, kLargest + 16);
+      const uint64_t seed = lay_out(link, p, bytes);
       link.wire.meet();
       // Both sides write at once, to an odd address.
       ASSERT_EQ(post(link.qp.get(), {.opcode = IBV_WR_RDMA_WRITE,
@@ -48,9 +55,7 @@ TEST_P(SoftRc, Read_brings_the_peers_bytes) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 2 * kInbound, .memory = GetParam()});
     for (const uint32_t bytes : kSizes) {
-      const uint64_t seed = bytes * 2 + static_cast<uint64_t>(p.side);
-      paint(link.buffer->data() + 1, bytes, seed);
-      std::memset(link.buffer->data() + kInbound, 0xee, kLargest + 16);
+      const uint64_t seed = lay_out(link, p, bytes, 1);
       link.wire.meet();
       ASSERT_EQ(post(link.qp.get(), {.opcode = IBV_WR_RDMA_READ,
                                      .id = bytes,
@@ -73,9 +78,7 @@ TEST_P(SoftRc, Send_fills_the_posted_receive) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 2 * kInbound, .memory = GetParam()});
     for (const uint32_t bytes : kSizes) {
-      const uint64_t seed = bytes * 2 + static_cast<uint64_t>(p.side);
-      paint(link.buffer->data(), bytes, seed);
-      std::memset(link.buffer->data() + kInbound, 0xee, kLargest + 16);
+      const uint64_t seed = lay_out(link, p, bytes);
       ASSERT_EQ(post_recv(link.qp.get(), 1000 + bytes, link.piece(kInbound, kLargest)), 0);
       link.wire.meet();
       ASSERT_EQ(post(link.qp.get(), {.id = bytes, .pieces = link.piece(0, bytes)}), 0);
@@ -99,9 +102,7 @@ TEST_P(SoftRc, Write_with_immediate_consumes_a_receive_after_its_data_is_in_plac
   run_pair([](Post& p) {
     Link link(p, {.bytes = 2 * kInbound, .memory = GetParam()});
     for (const uint32_t bytes : kSizes) {
-      const uint64_t seed = bytes * 2 + static_cast<uint64_t>(p.side);
-      paint(link.buffer->data(), bytes, seed);
-      std::memset(link.buffer->data() + kInbound, 0, bytes);
+      const uint64_t seed = lay_out(link, p, bytes);
       // A receive without memory: the immediate needs none.
       ASSERT_EQ(post_recv(link.qp.get(), 7, {}), 0);
       link.wire.meet();
