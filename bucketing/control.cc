@@ -22,6 +22,11 @@ std::string ranks_text(const std::vector<int32_t>& ranks) {
   return text;
 }
 
+Failure left_while(int32_t gone, int32_t waiting, const std::string& what) {
+  return {NORIA_E_PEER, "rank " + std::to_string(gone) + " left the communicator while rank " +
+                            std::to_string(waiting) + " is at '" + what + "'"};
+}
+
 // ---- the calls ----------------------------------------------------------------------------------
 
 ControlPlane::ControlPlane(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -40,11 +45,15 @@ Outcome<std::vector<std::string>> ControlPlane::all_gather(const std::string& wh
                                                            Nanoseconds deadline) {
   return state_->all_gather(what, bytes, deadline);
 }
+Outcome<std::string> ControlPlane::pass_right(const std::string& what, const std::string& bytes,
+                                              Nanoseconds deadline) {
+  return state_->pass_right(what, bytes, deadline);
+}
 
 namespace {
 // Rank 0 without a listener of a unique id.
 Outcome<Fd> open_listener(const ControlPlane::Options& options) {
-  auto addresses = resolve(options.root_host, options.root_port);
+  auto addresses = resolve(options.root_host, options.root_port, options.deadline);
   if (!addresses) return Failure{NORIA_E_NET, "rank 0: " + addresses.failure()};
   TcpAddress numeric;
   const bool is_name = !parse_numeric(options.root_host, options.root_port, &numeric);
@@ -171,32 +180,53 @@ Outcome<std::vector<std::string>> ControlPlane::State::all_gather(const std::str
                                                                   Nanoseconds deadline) {
   if (options_.size == 1) return std::vector<std::string>{bytes};
   const uint64_t total = (bytes.size() + what.size() + 8) * static_cast<uint64_t>(options_.size);
-  const MutexLock lock(mutex_);
-  if (failed()) return failure_;
   if (total > kMaxFrameBytes)
     return Failure{NORIA_E_ARG, "'" + what + "': " + std::to_string(options_.size) +
                                     " ranks with " + std::to_string(bytes.size()) +
                                     " bytes each are more than a control message may hold"};
+  return exchange({what, bytes, Exchange::gather}, deadline);
+}
+
+Outcome<std::string> ControlPlane::State::pass_right(const std::string& what,
+                                                     const std::string& bytes,
+                                                     Nanoseconds deadline) {
+  if (options_.size == 1) return bytes;
+  if (bytes.size() + what.size() + 8 > kMaxFrameBytes)
+    return Failure{NORIA_E_ARG, "'" + what + "': " + std::to_string(bytes.size()) +
+                                    " bytes are more than a control message may hold"};
+  NORIA_TRY_ASSIGN(auto left, exchange({what, bytes, Exchange::pass}, deadline));
+  return std::move(left.front());
+}
+
+Outcome<std::vector<std::string>> ControlPlane::State::exchange(const Put& mine,
+                                                                Nanoseconds deadline) {
+  const MutexLock lock(mutex_);
+  if (failed()) return failure_;
   gathered_.reset();
   if (is_root()) {
-    peers_[0].puts.push_back({what, bytes});
+    peers_[0].puts.push_back(mine);
     finish_gather_if_complete();
   } else {
+    waits_in_ = Put{mine.what, {}, mine.kind};
     PayloadWriter payload;
-    payload.put_text(what);
-    payload.put_text(bytes);
-    send(peers_[0], FrameType::gather_put, payload.bytes());
+    payload.put_text(mine.what);
+    payload.put_text(mine.bytes);
+    send(peers_[0], mine.kind == Exchange::gather ? FrameType::gather_put : FrameType::pass_put,
+         payload.bytes());
+    if (peers_[0].said_goodbye) on_goodbye(0);
   }
   const auto is_over = [this]() NORIA_NO_THREAD_SAFETY_ANALYSIS { return gathered_ || failed(); };
   if (!wait_for(deadline, is_over)) {
     if (is_root()) {
-      commit(missing_at_gather(what));
+      commit(missing_at_gather(mine.what));
     } else {
-      send(peers_[0], FrameType::late, what);
+      send(peers_[0], FrameType::late, mine.what);
       if (!wait_for(now_ns() + kVerdict, is_over))
-        commit({NORIA_E_TIMEOUT, "'" + what + "': rank 0 did not answer: is its process stopped?"});
+        commit({NORIA_E_TIMEOUT,
+                "'" + mine.what + "': rank 0 did not answer: is its process stopped?"});
     }
   }
+  waits_in_.reset();
   if (!gathered_) return failure_;
   return std::move(*gathered_);
 }

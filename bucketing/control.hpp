@@ -9,8 +9,8 @@
 //
 // A stranger at rank 0's port is dropped without harm: it must bring the job's token first.
 //
-// Threads: join() init only; all_gather() one at a time per rank and the same order on all ranks;
-// the rest any thread.
+// Threads: join() init only; all_gather() and pass_right() one at a time per rank, the same
+// order on all ranks; the rest any thread.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class ControlPlane {
   };
 
   // Returns when every rank has joined. MISSING names the ranks that did not, on every rank that
-  // did. May ask the resolver for root_host, whose time is not bounded by the deadline.
+  // did.
   static Outcome<std::unique_ptr<ControlPlane>> join(const Options& options);
   // Says goodbye, so that the others do not take the end for a death. At most a second, to hand
   // what is queued to the kernel.
@@ -53,6 +53,12 @@ class ControlPlane {
   // all ranks get TIMEOUT naming those that did not come.
   Outcome<std::vector<std::string>> all_gather(const std::string& what, const std::string& bytes,
                                                Nanoseconds deadline);
+
+  // Every rank gives bytes to its right neighbour, the next rank, and gets its left neighbour's: as
+  // many as it gave, else all ranks get MISMATCH. Each rank's alone may fill 16 MiB, so that it
+  // serves more ranks than all_gather(). Else the same.
+  Outcome<std::string> pass_right(const std::string& what, const std::string& bytes,
+                                  Nanoseconds deadline);
 
   // Tells all ranks; the first failure wins. ABORTED is true here at once, the rest when rank 0
   // answered.

@@ -106,7 +106,7 @@ Outcome<RootLink> connect_to_root(const ControlPlane::Options& options, Nanoseco
   Nanoseconds first_hang_up = kNever;
   std::string cause = "no attempt was made";
   do {
-    auto addresses = resolve(options.root_host, options.root_port);
+    auto addresses = resolve(options.root_host, options.root_port, options.deadline);
     if (!addresses) return Failure{NORIA_E_NET, addresses.failure()};
     for (const TcpAddress& address : *addresses) {
       Attempt attempt = try_once(address, options);

@@ -17,6 +17,8 @@ constexpr size_t kMaxVisitors = 256;
 // Taken in at a time, and heard before the next: so that of a thousand ranks that come at once none
 // is the oldest that goes.
 constexpr size_t kVisitorsATurn = 64;
+// Until rank 0 tries again after it had no descriptor for a caller.
+constexpr Nanoseconds kListenerRest = 100_ms;
 
 bool is_ours(const Hello& hello, const ControlPlane::Options& options) {
   return hello.magic == kControlMagic && hello.token_low == options.token_low &&
@@ -54,8 +56,10 @@ void ControlPlane::State::accept_visitors() {
   for (size_t taken = 0; taken < kVisitorsATurn; ++taken) {
     Visitor visitor{accept_from(listener_), {}, now_ns()};
     if (!visitor.socket.is_open()) {
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
       // Out of descriptors: strangers hold them, so that the oldest must go for a rank to come in.
-      if ((errno == EMFILE || errno == ENFILE) && !visitors_.empty()) visitors_.pop_front();
+      if (visitors_.empty()) return rest_listener();
+      visitors_.pop_front();
       return;
     }
     tune(visitor.socket);
@@ -63,6 +67,16 @@ void ControlPlane::State::accept_visitors() {
     visitors_.push_back(std::move(visitor));
   }
 }
+
+void ControlPlane::State::rest_listener() {
+  if (listener_rests_until_ == 0)
+    log(LogLevel::warn,
+        "rank 0 cannot let a caller in: %s; raise its limit of open files (ulimit -n)",
+        std::strerror(errno));
+  listener_rests_until_ = now_ns() + kListenerRest;
+}
+
+bool ControlPlane::State::listener_rests() { return now_ns() < listener_rests_until_; }
 
 void ControlPlane::State::serve_visitors() {
   const Nanoseconds now = now_ns();
@@ -132,11 +146,14 @@ Failure ControlPlane::State::missing_at_join() {
   std::vector<int32_t> missing;
   for (int32_t rank = 1; rank < options_.size; ++rank)
     if (!peers_[static_cast<size_t>(rank)].has_joined) missing.push_back(rank);
-  return {NORIA_E_MISSING, ranks_text(missing) + " of " + std::to_string(options_.size) +
-                               " did not join within " + seconds_text(now_ns() - started_) +
-                               ": look whether they were started and reach " + options_.root_host +
-                               ":" + std::to_string(options_.root_port) +
-                               ", or raise NORIA_START_TIMEOUT_MS"};
+  return {NORIA_E_MISSING,
+          ranks_text(missing) + " of " + std::to_string(options_.size) + " did not join within " +
+              seconds_text(now_ns() - started_) + ": " +
+              (listener_rests_until_ != 0
+                   ? "rank 0 had no descriptor for a caller: raise its limit of "
+                     "open files (ulimit -n)"
+                   : "look whether they were started and reach " + options_.root_host + ":" +
+                         std::to_string(options_.root_port) + ", or raise NORIA_START_TIMEOUT_MS")};
 }
 
 void ControlPlane::State::finish_gather_if_complete() {
@@ -150,7 +167,7 @@ void ControlPlane::State::finish_gather_if_complete() {
     }
     const Put& put = peers_[rank].puts.front();
     if (first == nullptr) first = &put, first_rank = rank;
-    if (put.what != first->what)
+    if (put.what != first->what || put.kind != first->kind)
       return commit({NORIA_E_ORDER, "ranks are out of step: rank " + std::to_string(first_rank) +
                                         " is at '" + first->what + "', rank " +
                                         std::to_string(rank) + " at '" + put.what +
@@ -161,10 +178,13 @@ void ControlPlane::State::finish_gather_if_complete() {
     for (size_t rank = 1; rank < peers_.size(); ++rank)
       if (peers_[rank].said_goodbye && peers_[rank].puts.empty())
         return commit(
-            {NORIA_E_PEER, "rank " + std::to_string(rank) + " left the communicator while rank " +
-                               std::to_string(first_rank) + " is at '" + first->what + "'"});
+            left_while(static_cast<int32_t>(rank), static_cast<int32_t>(first_rank), first->what));
     return;
   }
+  first->kind == Exchange::gather ? answer_gather() : answer_pass();
+}
+
+void ControlPlane::State::answer_gather() {
   PayloadWriter payload;
   std::vector<std::string> all;
   for (Peer& peer : peers_) {
@@ -178,6 +198,27 @@ void ControlPlane::State::finish_gather_if_complete() {
                           std::to_string(payload.bytes().size()) + " bytes"});
   for (Peer& peer : peers_) send(peer, FrameType::gather_all, payload.bytes());
   gathered_ = std::move(all);
+  changed_.notify_all();
+}
+
+void ControlPlane::State::answer_pass() {
+  std::vector<std::string> all;
+  for (Peer& peer : peers_) {
+    all.push_back(std::move(peer.puts.front().bytes));
+    peer.puts.pop_front();
+  }
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank].size() != all[0].size())
+      return commit({NORIA_E_MISMATCH,
+                     "rank " + std::to_string(rank) + " told " + std::to_string(all[rank].size()) +
+                         " bytes of itself, rank 0 " + std::to_string(all[0].size()) +
+                         ": use the same noria on all ranks"});
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    PayloadWriter payload;
+    payload.put_text(all[rank - 1]);
+    send(peers_[rank], FrameType::gather_all, payload.bytes());
+  }
+  gathered_ = {std::move(all.back())};
   changed_.notify_all();
 }
 

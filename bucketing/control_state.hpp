@@ -34,6 +34,9 @@ inline constexpr Nanoseconds kHearsay = 250_ms;
 std::string seconds_text(Nanoseconds duration);             // "60 s", "1.5 s"
 std::string ranks_text(const std::vector<int32_t>& ranks);  // "rank 2", "ranks 2, 3"
 
+// `gone` said goodbye while `waiting` is in an exchange.
+Failure left_while(int32_t gone, int32_t waiting, const std::string& what);
+
 // A connection to rank 0 that it has accepted, with what was read beyond that.
 struct RootLink {
   Fd socket;
@@ -52,6 +55,8 @@ class ControlPlane::State {
   Outcome<Ok> wait_until_joined();
   Outcome<std::vector<std::string>> all_gather(const std::string& what, const std::string& bytes,
                                                Nanoseconds deadline);
+  Outcome<std::string> pass_right(const std::string& what, const std::string& bytes,
+                                  Nanoseconds deadline);
   void announce(const Failure& failure);
   Failure settle(const Failure& failure);
   void on_failure(std::function<void()> wake);
@@ -65,8 +70,10 @@ class ControlPlane::State {
   const std::string& local_host() const { return local_host_; }
 
  private:
+  enum class Exchange { gather, pass };
   struct Put {
     std::string what, bytes;
+    Exchange kind = Exchange::gather;
   };
   // Another rank. On rank 0 one for each (its own holds only its puts); elsewhere [0] is rank 0.
   struct Peer {
@@ -87,6 +94,7 @@ class ControlPlane::State {
   bool is_root() const { return options_.rank == 0; }
 
   // ---- control.cc
+  Outcome<std::vector<std::string>> exchange(const Put& mine, Nanoseconds deadline);
   void commit(const Failure& failure) NORIA_REQUIRES(mutex_);
   void expect_verdict(const Failure& failure, Nanoseconds patience) NORIA_REQUIRES(mutex_);
   void say_goodbye() NORIA_REQUIRES(mutex_);
@@ -104,6 +112,7 @@ class ControlPlane::State {
   void receive(int32_t rank) NORIA_REQUIRES(mutex_);
   void flush(Peer& peer) NORIA_REQUIRES(mutex_);
   void handle(int32_t rank, const Frame& frame) NORIA_REQUIRES(mutex_);
+  void on_goodbye(int32_t rank) NORIA_REQUIRES(mutex_);
   void lose(int32_t rank, const std::string& cause, bool is_death) NORIA_REQUIRES(mutex_);
   void tell_listener() NORIA_EXCLUDES(mutex_);
   bool is_flushed() NORIA_REQUIRES(mutex_);
@@ -116,7 +125,11 @@ class ControlPlane::State {
   void hear(const Failure& failure) NORIA_REQUIRES(mutex_);
   void finish_join_if_complete() NORIA_REQUIRES(mutex_);
   void finish_gather_if_complete() NORIA_REQUIRES(mutex_);
+  void answer_gather() NORIA_REQUIRES(mutex_);
+  void answer_pass() NORIA_REQUIRES(mutex_);
   void finish_leave_if_complete() NORIA_REQUIRES(mutex_);
+  void rest_listener() NORIA_REQUIRES(mutex_);
+  bool listener_rests() NORIA_REQUIRES(mutex_);
   Failure missing_at_join() NORIA_REQUIRES(mutex_);
   Failure missing_at_gather(const std::string& what) NORIA_REQUIRES(mutex_);
 
@@ -128,10 +141,15 @@ class ControlPlane::State {
   Mutex mutex_;
   CondVar changed_;  // joined_, gathered_, failed_, all_said_goodbye_
   Fd listener_ NORIA_GUARDED_BY(mutex_);
+  // Out of descriptors: nobody can come in, and a listener with callers would wake the thread
+  // without end. 0: it was never so.
+  Nanoseconds listener_rests_until_ NORIA_GUARDED_BY(mutex_) = 0;
   std::list<Visitor> visitors_ NORIA_GUARDED_BY(mutex_);
   std::vector<Peer> peers_ NORIA_GUARDED_BY(mutex_);
   bool joined_ NORIA_GUARDED_BY(mutex_) = false;
   std::optional<std::vector<std::string>> gathered_ NORIA_GUARDED_BY(mutex_);
+  // The exchange that this rank waits in; not on rank 0.
+  std::optional<Put> waits_in_ NORIA_GUARDED_BY(mutex_);
   bool said_goodbye_ NORIA_GUARDED_BY(mutex_) = false;
   bool all_said_goodbye_ NORIA_GUARDED_BY(mutex_) = false;
   Failure failure_ NORIA_GUARDED_BY(mutex_){NORIA_OK, {}};

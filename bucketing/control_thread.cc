@@ -26,7 +26,7 @@ void ControlPlane::State::run() {
       uint64_t count = 0;
       if (::read(wake_.get(), &count, sizeof count) < 0 && errno != EAGAIN) return close_all();
       if (listener_.is_open()) {
-        accept_visitors();
+        if (!listener_rests()) accept_visitors();
         serve_visitors();
       }
       for (int32_t rank = 0; rank < options_.size; ++rank) serve_peer(rank);
@@ -43,7 +43,7 @@ void ControlPlane::State::list_sockets(std::vector<pollfd>* sockets) {
     if (fd.is_open()) sockets->push_back({fd.get(), static_cast<short>(events), 0});
   };
   add(wake_, false);
-  add(listener_, false);
+  if (!listener_rests()) add(listener_, false);
   for (const Visitor& visitor : visitors_) add(visitor.socket, false);
   for (const Peer& peer : peers_) add(peer.socket, !peer.out.empty());
 }
@@ -52,6 +52,7 @@ int ControlPlane::State::poll_timeout_ms() {
   // Only what is waited for just now has a timer; an idle control plane sleeps without one.
   Nanoseconds due = std::min(pending_until_, stop_until_);
   if (!visitors_.empty()) due = std::min(due, now_ns() + 1_s);
+  if (listener_rests()) due = std::min(due, listener_rests_until_);
   if (due == kNever) return -1;
   return static_cast<int>(std::max<Nanoseconds>(0, due - now_ns()) / 1'000'000 + 1);
 }
@@ -119,16 +120,14 @@ void ControlPlane::State::handle(int32_t rank, const Frame& frame) {
       if (payload.is_good()) return is_root() ? hear({code, text}) : commit({code, text});
       break;
     }
-    case FrameType::goodbye:
-      peer.said_goodbye = true;
-      if (!is_root()) return;
-      finish_gather_if_complete();
-      return finish_leave_if_complete();
-    case FrameType::gather_put: {
+    case FrameType::goodbye: return on_goodbye(rank);
+    case FrameType::gather_put:
+    case FrameType::pass_put: {
       const std::string what = payload.take_text();
       const std::string bytes = payload.take_text();
       if (!payload.is_good() || !is_root()) break;
-      peer.puts.push_back({what, bytes});
+      const bool is_pass = frame.type == FrameType::pass_put;
+      peer.puts.push_back({what, bytes, is_pass ? Exchange::pass : Exchange::gather});
       return finish_gather_if_complete();
     }
     case FrameType::late:
@@ -138,9 +137,11 @@ void ControlPlane::State::handle(int32_t rank, const Frame& frame) {
       if (!peer.puts.empty()) commit(missing_at_gather(frame.payload));
       return;
     case FrameType::gather_all: {
+      const bool is_pass = waits_in_ && waits_in_->kind == Exchange::pass;
       std::vector<std::string> all;
-      for (int32_t i = 0; i < options_.size; ++i) all.push_back(payload.take_text());
-      if (!payload.is_good() || is_root()) break;
+      for (int32_t i = 0; i < (is_pass ? 1 : options_.size); ++i)
+        all.push_back(payload.take_text());
+      if (!payload.is_good() || !payload.is_at_end() || is_root()) break;
       gathered_ = std::move(all);
       return changed_.notify_all();
     }
@@ -153,6 +154,16 @@ void ControlPlane::State::handle(int32_t rank, const Frame& frame) {
       return changed_.notify_all();
   }
   lose(rank, "sent a control message that is none", false);
+}
+
+void ControlPlane::State::on_goodbye(int32_t rank) {
+  peers_[static_cast<size_t>(rank)].said_goodbye = true;
+  if (is_root()) {
+    finish_gather_if_complete();
+    return finish_leave_if_complete();
+  }
+  // Nobody else can answer. What rank 0 answered before it left counts.
+  if (waits_in_ && !gathered_) commit(left_while(rank, options_.rank, waits_in_->what));
 }
 
 void ControlPlane::State::tell_listener() {

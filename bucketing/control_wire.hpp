@@ -19,7 +19,7 @@
 namespace noria::bucketing {
 
 inline constexpr uint64_t kControlMagic = 0x314c5443'41524f4e;  // "NORACTL1"
-inline constexpr uint32_t kControlVersion = 1;
+inline constexpr uint32_t kControlVersion = 2;
 inline constexpr uint32_t kMaxFrameBytes = 16_MiB;
 
 // The first bytes of a caller. Until they are right the caller is a stranger and is told nothing.
@@ -39,12 +39,13 @@ enum class FrameType : uint32_t {
   welcome = 2,      // rank 0: every rank is here
   late = 3,         // a rank's deadline passed: rank 0 says to all who is missing
   gather_put = 4,   // what, bytes
-  gather_all = 5,   // one text a rank
+  gather_all = 5,   // one text a rank; to a pass_put the left neighbour's alone
   failure = 6,      // code, text
   goodbye = 7,      // the end of this connection is no death
   all_said_so = 8,  // rank 0: every rank said goodbye
+  pass_put = 9,     // what, bytes for the right neighbour
 };
-inline constexpr uint32_t kLastFrameType = 8;
+inline constexpr uint32_t kLastFrameType = 9;
 
 struct FrameHeader {
   uint32_t bytes = 0;  // of the payload

@@ -220,18 +220,11 @@ Outcome<Ok> Ring::exchange_parts(Collective& collective, Nanoseconds deadline) {
   }
   const uint64_t bytes = own.size() * sizeof(RemotePart);
   NORIA_TRY_ASSIGN(
-      const std::vector<std::string> texts,
-      state_->control().all_gather(
+      const std::string left,
+      state_->control().pass_right(
           "ring: parts", std::string(reinterpret_cast<const char*>(own.data()), bytes), deadline));
-  for (size_t rank = 0; rank < texts.size(); ++rank)
-    if (texts[rank].size() != bytes)
-      return Failure{NORIA_E_MISMATCH, rank_name(static_cast<uint32_t>(rank)) + " has " +
-                                           std::to_string(texts[rank].size() / sizeof(RemotePart)) +
-                                           " parts where " + rank_name(state_->place().rank) +
-                                           " has " + std::to_string(own.size())};
   collective.left.resize(own.size());
-  std::memcpy(static_cast<void*>(collective.left.data()), texts[state_->place().left()].data(),
-              bytes);
+  std::memcpy(static_cast<void*>(collective.left.data()), left.data(), bytes);
   return Ok{};
 }
 

@@ -1,12 +1,18 @@
 #include "bucketing/tcp.hpp"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <thread>
+
+#include "base/mutex.hpp"
+#include "base/signals_blocked.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -83,19 +89,18 @@ bool parse_numeric(const std::string& host, uint16_t port, TcpAddress* address) 
   return true;
 }
 
-Result<std::vector<TcpAddress>, std::string> resolve(const std::string& host, uint16_t port) {
-  std::vector<TcpAddress> found;
-  TcpAddress numeric;
-  if (parse_numeric(host, port, &numeric)) {
-    found.push_back(numeric);
-    return found;
-  }
+namespace {
+
+using Addresses = Result<std::vector<TcpAddress>, std::string>;
+
+Addresses ask_resolver(const std::string& host, uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, &freeaddrinfo);
   if (error != 0) return "cannot find the host '" + host + "': " + gai_strerror(error);
+  std::vector<TcpAddress> found;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
     TcpAddress address;
     if (entry->ai_addrlen > sizeof address.storage) continue;
@@ -105,6 +110,47 @@ Result<std::vector<TcpAddress>, std::string> resolve(const std::string& host, ui
   }
   if (found.empty()) return "the host '" + host + "' has no address";
   return found;
+}
+
+// Held by who waits for the answer and by the thread that asks: each may go first.
+struct Question {
+  Mutex mutex;
+  CondVar answered;
+  std::optional<Addresses> answer NORIA_GUARDED_BY(mutex);
+};
+
+// A thread that is left behind runs code of this library, which must then stay loaded.
+void keep_library_loaded() {
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<const void*>(&keep_library_loaded), &self) != 0)
+    static_cast<void>(dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE));
+}
+
+}  // namespace
+
+Addresses resolve(const std::string& host, uint16_t port, Nanoseconds deadline) {
+  TcpAddress numeric;
+  if (parse_numeric(host, port, &numeric)) return std::vector<TcpAddress>{numeric};
+  const auto question = std::make_shared<Question>();
+  {
+    const SignalsBlocked blocked;
+    std::thread([question, host, port] {
+      Addresses found = ask_resolver(host, port);
+      const MutexLock lock(question->mutex);
+      question->answer = std::move(found);
+      question->answered.notify_all();
+    }).detach();
+  }
+  {
+    const MutexLock lock(question->mutex);
+    while (!question->answer && question->answered.wait_until(question->mutex, deadline)) {
+    }
+    if (question->answer) return std::move(*question->answer);
+  }
+  keep_library_loaded();
+  return "cannot find the host '" + host +
+         "': the resolver did not answer in time; give a numeric address, or look at "
+         "/etc/resolv.conf and /etc/hosts";
 }
 
 TcpAddress any_interface(const TcpAddress& address) {

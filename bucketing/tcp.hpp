@@ -1,7 +1,8 @@
 // TCP sockets as the control plane needs them: non-blocking, closed on exec, IPv4 and IPv6.
 //
-// Only resolve() may block: it asks the resolver when the host is a name. The rest returns at once;
-// failures are one line with the address and the system's reason.
+// Only resolve() may block, when the host is a name: it asks the resolver on a thread of its own,
+// because nothing bounds the resolver's time. The rest returns at once; failures are one line with
+// the address and the system's reason.
 //
 // Threads: any thread.
 #pragma once
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/fd.hpp"
 #include "base/result.hpp"
 
@@ -29,8 +31,10 @@ struct TcpAddress {
   std::string text() const;  // "10.0.0.1:29529", "[::1]:29529"
 };
 
-// Where `host` (a name or a number) may be reached, best first; never an empty list.
-Result<std::vector<TcpAddress>, std::string> resolve(const std::string& host, uint16_t port);
+// Where `host` (a name or a number) may be reached, best first; never an empty list. Waits for the
+// resolver until the deadline at most.
+Result<std::vector<TcpAddress>, std::string> resolve(const std::string& host, uint16_t port,
+                                                     Nanoseconds deadline);
 // A numeric address without asking the resolver; false when it is a name.
 bool parse_numeric(const std::string& host, uint16_t port, TcpAddress* address);
 // The same port on every interface of the same family.

@@ -1,5 +1,6 @@
 noria_test(NAME control_test LABELS fault TIMEOUT 120 LIBS noria_bucketing
            SOURCES fault/control_test.cc support/crew.cc)
+noria_test(NAME resolver_test LABELS fault LIBS noria_bucketing SOURCES fault/resolver_test.cc)
 if(TARGET noria AND TARGET noria_softverbs)
   noria_test(NAME comm_fault_test LABELS fault TIMEOUT 240 LIBS noria
              SOURCES fault/comm_test.cc support/crew.cc

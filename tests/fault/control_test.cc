@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -124,6 +125,36 @@ TEST(ControlTest, Large_gathers_pass_and_too_large_ones_are_refused) {
     const auto more = (*control)->all_gather("larger", std::string(9'000'000, 'x'), now_ns());
     EXPECT_EQ(more.failure().code, NORIA_E_ARG);
     (*control)->leave(now_ns() + kPatience);
+  });
+}
+
+TEST(ControlTest, Neighbours_pass_on_more_than_all_ranks_could_be_sent) {
+  const Rendezvous rendezvous = make_rendezvous(3);
+  run_rank_threads(3, [&](int32_t rank) {
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    // 21 MB of all ranks together, past the bound of a message.
+    const auto of = [](int32_t giver) { return std::string(7'000'000, static_cast<char>(giver)); };
+    const auto left = (*control)->pass_right("rows", of(rank), now_ns() + kPatience);
+    ASSERT_TRUE(left.is_ok()) << left.failure().text;
+    EXPECT_TRUE(*left == of((rank + 2) % 3));
+    EXPECT_TRUE((*control)->all_gather("all here", "", now_ns() + kPatience).is_ok());
+    const auto more = (*control)->pass_right("rows", std::string(17 << 20, 'x'), now_ns());
+    EXPECT_EQ(more.failure().code, NORIA_E_ARG);
+    (*control)->leave(now_ns() + kPatience);
+  });
+}
+
+TEST(ControlTest, What_neighbours_pass_on_has_the_same_size_on_all) {
+  const Rendezvous rendezvous = make_rendezvous(3);
+  run_rank_threads(3, [&](int32_t rank) {
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    const auto left = (*control)->pass_right("rows", std::string(rank == 1 ? 160 : 80, 'x'),
+                                             now_ns() + kPatience);
+    ASSERT_FALSE(left.is_ok());
+    EXPECT_EQ(left.failure().code, NORIA_E_MISMATCH);
+    EXPECT_TRUE(contains(left.failure().text, "rank 1 told 160 bytes")) << left.failure().text;
   });
 }
 
@@ -391,6 +422,71 @@ TEST(ControlTest, A_rank_that_left_is_named_by_whoever_still_needs_it) {
     ASSERT_FALSE(all.is_ok());
     EXPECT_EQ(all.failure().code, NORIA_E_PEER);
     EXPECT_TRUE(contains(all.failure().text, "rank 1 left")) << all.failure().text;
+  });
+}
+
+// Where rank 0 left there is nobody who could answer, nor tell of it later.
+TEST(ControlTest, Rank_0_that_left_is_named_at_once) {
+  for (const bool has_left_before : {false, true}) {
+    const Rendezvous rendezvous = make_rendezvous(2);
+    std::atomic<bool> has_left{false};
+    run_rank_threads(2, [&](int32_t rank) {
+      auto control = join(rendezvous, rank);
+      ASSERT_TRUE(control.is_ok()) << control.failure().text;
+      if (rank == 0) {
+        control->reset();
+        has_left = true;
+        return;
+      }
+      while (has_left_before && !has_left) ::poll(nullptr, 0, 1);
+      const auto all = (*control)->all_gather("seal", "", kNever);
+      ASSERT_FALSE(all.is_ok());
+      EXPECT_EQ(all.failure().code, NORIA_E_PEER);
+      EXPECT_TRUE(contains(all.failure().text, "rank 0 left the communicator while rank 1 is at"))
+          << all.failure().text;
+    });
+  }
+}
+
+// ---- limits -------------------------------------------------------------------------------------
+
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Takes all descriptors but `spare`.
+void take_descriptors(int spare) {
+  const rlimit limit{64, 64};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  int last = -1;
+  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) last = fd;
+  for (int fd = last; fd > last - spare; --fd) ::close(fd);
+}
+
+TEST(LimitTest, Rank_0_without_a_descriptor_for_callers_says_so_and_does_not_spin) {
+  const Rendezvous rendezvous = make_rendezvous(2);
+  run_ranks(2, [&](int32_t rank, Wire&) {
+    if (rank == 1) {
+      drop_reservation(rendezvous);
+      EXPECT_FALSE(join(rendezvous, rank, 4_s).is_ok());
+      return;
+    }
+    take_descriptors(2);  // for the listener and the thread's wake-up
+    const double before = cpu_seconds();
+    const auto control = join(rendezvous, rank, 2_s);
+    const double used = cpu_seconds() - before;
+    ASSERT_FALSE(control.is_ok());
+    EXPECT_EQ(control.failure().code, NORIA_E_MISSING);
+    EXPECT_TRUE(contains(control.failure().text, "rank 1 of 2 did not join"))
+        << control.failure().text;
+    EXPECT_TRUE(contains(control.failure().text, "open files")) << control.failure().text;
+    // Expect: asleep. A thread that spins uses the two seconds.
+    EXPECT_LT(used, 0.5);
   });
 }
 
