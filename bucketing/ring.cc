@@ -107,10 +107,15 @@ Ring::Progress Ring::State::advance() {
 
   bool moved = has_sent_header_ && has_left_header_ ? work() : exchange_headers();
   moved |= outbox_.collect(core_);
-  if (!moved) core_.check_links();
+  if (!moved) {
+    // A neighbour that has ended this collective may leave, while this rank still waits for the
+    // other one: what it owed is here.
+    if (needs_left()) core_.check_left();
+    if (needs_right()) core_.check_right();
+  }
   if (core_.has_failed()) [[unlikely]]
     return Progress::failed;
-  if (is_complete()) {
+  if (!needs_left() && !needs_right()) {
     run_.deliver();
     run_.end();
     return Progress::finished;
@@ -163,10 +168,18 @@ bool Ring::State::work() {
   return gather_.advance(core_, run_) || moved;
 }
 
-bool Ring::State::is_complete() const {
-  if (!has_sent_header_ || !has_left_header_ || !outbox_.is_drained()) return false;
-  if (header_.kind == Kind::broadcast) return broadcast_.is_done();
-  return (pulls_ ? pull_.is_done() : push_.is_done()) && gather_.is_done();
+// Something is still to come from the left neighbour, or to be read from it.
+bool Ring::State::needs_left() const {
+  if (!has_left_header_) return true;
+  if (header_.kind == Kind::broadcast) return !broadcast_.has_received_all();
+  return !(pulls_ ? pull_.waits_at() : push_.waits_at()).is_done() || !gather_.has_received_all();
+}
+
+// Something is still to be sent to the right neighbour, or on its way there.
+bool Ring::State::needs_right() const {
+  if (!has_sent_header_ || !outbox_.is_drained()) return true;
+  if (header_.kind == Kind::broadcast) return !broadcast_.has_sent_all();
+  return !(pulls_ ? pull_.has_said_all() : push_.has_sent_all()) || !gather_.has_sent_all();
 }
 
 void Ring::State::close() {

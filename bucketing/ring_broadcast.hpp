@@ -16,7 +16,8 @@ class RingBroadcast {
   void begin(const RingCore& core, const RingRun& run);
   // True when something moved. On root at most one chunk is copied to its own result.
   NORIA_HOT bool advance(RingCore& core, RingRun& run);
-  bool is_done() const { return received_.is_done() && sent_.is_done(); }
+  bool has_received_all() const { return received_.is_done(); }
+  bool has_sent_all() const { return sent_.is_done(); }
 
   uint32_t waits_at_segment() const { return is_root_ ? sent_.segment : received_.segment; }
   bool is_root() const { return is_root_; }

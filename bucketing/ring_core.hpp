@@ -62,9 +62,11 @@ class RingCore {
   }
 
   // A neighbour that is gone is found out even where nothing is under way to it now.
-  NORIA_HOT void check_links() {
+  NORIA_HOT void check_left() {
     check(*links.reduce_in);
     check(*links.gather_in);
+  }
+  NORIA_HOT void check_right() {
     check(*links.reduce_out);
     check(*links.gather_out);
   }

@@ -32,7 +32,7 @@ class RingGather {
   void begin(const RingCore& core, const RingRun& run);
   // True when something moved. Copies at most one chunk out of its slot.
   NORIA_HOT bool advance(RingCore& core, RingRun& run);
-  bool is_done() const { return received_.is_done() && sent_.is_done(); }
+  bool has_sent_all() const { return sent_.is_done(); }
 
   const PipelineWalk& waits_at() const { return received_; }
   bool has_received_all() const { return received_.is_done(); }

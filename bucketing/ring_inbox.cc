@@ -6,7 +6,7 @@ void RingInbox::offer(RingCore& core) {
   transport::RecvConnection& from = *core.links.reduce_in;
   while (offered_.size() < slots_) {
     transport::Request* request = from.try_recv(memory_, next_slot_ * slot_bytes_, slot_bytes_);
-    if (request == nullptr) return core.check(from);
+    if (request == nullptr) return;  // not yet; or the neighbour left, and is needed or not
     offered_.push(request);
     if (++next_slot_ == slots_) next_slot_ = 0;
   }

@@ -39,7 +39,7 @@ class RingPull {
   }
   // True when something moved. Adds at most one chunk.
   NORIA_HOT bool advance(RingCore& core, RingRun& run, RingInbox& inbox, RingOutbox& outbox);
-  bool is_done() const { return added_.is_done() && !has_notice_to_send(); }
+  bool has_said_all() const { return !has_notice_to_send(); }
 
   const PipelineWalk& waits_at() const { return added_; }
 

@@ -27,7 +27,7 @@ class RingPush {
   void begin(const RingCore& core, const RingRun& run);
   // True when something moved. Adds at most one chunk.
   NORIA_HOT bool advance(RingCore& core, RingRun& run, RingInbox& inbox, RingOutbox& outbox);
-  bool is_done() const { return added_.is_done() && sent_.is_done(); }
+  bool has_sent_all() const { return sent_.is_done(); }
 
   const PipelineWalk& waits_at() const { return added_; }
 

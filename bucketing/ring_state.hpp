@@ -42,7 +42,8 @@ class Ring::State {
  private:
   NORIA_HOT bool exchange_headers();
   NORIA_HOT bool work();
-  bool is_complete() const;
+  bool needs_left() const;
+  bool needs_right() const;
   bool should_pull(const Collective& collective) const;
   RingHeader make_header(const Collective& collective) const;
   bool is_header_right(const RingHeader& header);

@@ -106,6 +106,25 @@ TEST(DeathTest, Is_heard_of_by_who_only_asks) {
   }
 }
 
+TEST(LeaveTest, A_rank_that_left_fails_no_collective_that_can_end_without_it) {
+  Job job(4, [](JobRank& self) {
+    std::vector<float> values = input_of(0, 1000);
+    if (self.rank != 0) std::fill(values.begin(), values.end(), -1.0f);
+    // Rank 2 comes when rank 0 has done its part and is gone: 1 waits for 2, and 3 does.
+    if (self.rank == 2) self.parent.recv<uint8_t>();
+    EXPECT_NORIA(noria_broadcast(self.comm, values.data(), values.data(), values.size(),
+                                 NORIA_FLOAT32, 0, nullptr, nullptr));
+    EXPECT_EQ(values, input_of(0, 1000));
+    if (self.rank == 0) return;
+    // Expect: the next one needs it, and says so.
+    EXPECT_EQ(noria_barrier(self.comm, nullptr, nullptr), NORIA_E_PEER) << last_error();
+    if (self.rank == 1) expect_text({"rank 0"});
+  });
+  EXPECT_EQ(job.crew().wait(0).exit_code, 0);
+  job.crew().wire(2).send(uint8_t{1});
+  job.crew().expect_success({0});
+}
+
 // What a process has open that could outlive it: sockets by their inode, files by their path.
 struct Holdings {
   std::set<std::string> inodes;

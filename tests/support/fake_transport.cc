@@ -119,6 +119,16 @@ class FakePipe {
         if (!item->request.is_done()) RequestAccess::finish(item->request, why, 0);
   }
 
+  // One end closes. What it sent before, and what it took, still counts.
+  void hang_up() {
+    for (Items* items : {&sends, &receives})
+      for (auto& item : *items)
+        if (item->has_landed && !item->request.is_done())
+          RequestAccess::finish(item->request, Status(),
+                                items == &sends ? item->from.bytes : item->to.bytes);
+    fail(Status(Code::peer_lost));
+  }
+
   // Items whose request was released leave; the n-th send still meets the n-th receive.
   Item* add(Items& items, uint32_t limit) {
     while (!items.empty() && RequestAccess::is_free(items.front()->request)) items.pop_front();
@@ -222,9 +232,9 @@ class RecvState {
 };
 
 SendConnection::SendConnection(std::unique_ptr<SendState> state) : state_(std::move(state)) {}
-SendConnection::~SendConnection() { state_->pipe->fail(Status(Code::peer_lost)); }
+SendConnection::~SendConnection() { state_->pipe->hang_up(); }
 RecvConnection::RecvConnection(std::unique_ptr<RecvState> state) : state_(std::move(state)) {}
-RecvConnection::~RecvConnection() { state_->pipe->fail(Status(Code::peer_lost)); }
+RecvConnection::~RecvConnection() { state_->pipe->hang_up(); }
 
 Request* SendConnection::try_send(const Region& region, uint64_t offset, uint64_t bytes) {
   FakePipe& pipe = *state_->pipe;

@@ -450,6 +450,29 @@ TEST_P(RingTest, A_neighbour_that_hangs_up_fails_the_collective_on_its_neighbour
   }
 }
 
+TEST_P(RingTest, A_rank_that_leaves_after_its_last_collective_fails_nobody) {
+  for (uint64_t seed = 100; seed < 120; ++seed) {
+    Circle circle(ranks(), fetch(), seed);
+    const uint64_t count = seed % 4 == 0 ? full_segment() + 3 : 16 * ranks() + 1;
+    auto all = members(count, false);
+    for (uint32_t rank = 0; rank < ranks(); ++rank) circle.start(rank, all[rank]->collective);
+    // Whoever is done leaves at once, while others may still wait for a third.
+    std::vector<bool> has_left(ranks());
+    const auto leave = [&] {
+      for (uint32_t rank = 0; rank < ranks(); ++rank) {
+        if (has_left[rank] || circle.progress(rank) != Ring::Progress::finished) continue;
+        circle.ring(rank).close();
+        has_left[rank] = true;
+      }
+    };
+    ASSERT_TRUE(circle.run(leave)) << circle.waits();
+    for (uint32_t rank = 0; rank < ranks(); ++rank) {
+      ASSERT_EQ(circle.progress(rank), Ring::Progress::finished) << seed << '\n' << circle.waits();
+      for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(all[rank]->out[i], sum_of(ranks(), i));
+    }
+  }
+}
+
 TEST_P(RingTest, Says_what_it_waits_for) {
   Circle circle(ranks(), fetch(), 13);
   auto all = members(2 * full_segment(), false);
