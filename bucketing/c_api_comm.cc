@@ -2,7 +2,9 @@
 #include <noria/bucketing.h>
 
 #include <cstring>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "bucketing/bootstrap.hpp"
 #include "bucketing/c_boundary.hpp"
@@ -179,7 +181,11 @@ noria_status noria_comm_status(const noria_comm* comm) {
   return answer(comm->comm->status());
 }
 
-void noria_comm_destroy(noria_comm* comm) { delete comm; }
+void noria_comm_destroy(noria_comm* comm) {
+  if (comm == nullptr) return;
+  comm->comm->end();
+  delete comm;
+}
 
 // ---- collectives --------------------------------------------------------------------------------
 
@@ -244,6 +250,8 @@ noria_status noria_work_wait(noria_work* work, uint32_t timeout_ms) {
 }
 
 void noria_work_release(noria_work* work) {
+  if (work == nullptr) return;
+  const std::shared_ptr<Comm> comm = std::move(work->comm);  // this may have been its last holder
   // release: this thread's last look; pairs with the communicator's sweep.
-  if (work != nullptr) work->is_released.store(true, std::memory_order_release);
+  work->is_released.store(true, std::memory_order_release);
 }

@@ -2,6 +2,7 @@
 #include <noria/bucketing.h>
 #include <noria/observe.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "bucketing/reducer.hpp"
 
 struct noria_reducer {
+  std::shared_ptr<noria::bucketing::Comm> comm;  // first: the reducer uses what belongs to it
   noria::bucketing::Reducer reducer;
 };
 
@@ -91,7 +93,8 @@ noria_status noria_reducer_create(noria_comm* comm, const noria_reducer_config* 
   if (reducer == nullptr) return refuse(is_null("reducer"));
   const auto checked = read_config(config);
   if (!checked.is_ok()) return refuse(checked.failure());
-  *reducer = new noria_reducer{.reducer = Reducer(comm->comm->reducer_host(), checked.value())};
+  *reducer = new noria_reducer{.comm = comm->comm,
+                               .reducer = Reducer(comm->comm->reducer_host(), checked.value())};
   return NORIA_OK;
 }
 

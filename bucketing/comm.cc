@@ -67,9 +67,13 @@ Outcome<std::unique_ptr<ControlPlane>> meet(const Rendezvous& rendezvous, bool h
 Comm::Comm(const Params& params, int32_t rank, int32_t size)
     : params_(params), rank_(rank), size_(size) {}
 
-Comm::~Comm() {
+Comm::~Comm() { end(); }
+
+void Comm::end() {
   if (engine_ != nullptr && control_ != nullptr && !engine_->failed())
     control_->leave(now_ns() + kLeave);
+  if (engine_ != nullptr) engine_->stop();
+  if (control_ != nullptr) control_->hang_up();
 }
 
 // ---- life ---------------------------------------------------------------------------------------
@@ -200,6 +204,7 @@ Outcome<noria_work*> Comm::launch(Kind kind, int32_t root, const Part* part) {
   sweep_works();
   works_.emplace_back();
   noria_work& work = works_.back();
+  work.comm = shared_from_this();
   work.engine = engine_.get();
   if (auto filled = fill(work.collective, kind, root, part); !filled) {
     works_.pop_back();

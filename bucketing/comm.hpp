@@ -25,20 +25,25 @@
 #include "bucketing/reducer.hpp"
 #include "verbs/provider.hpp"
 
+namespace noria::bucketing {
+class Comm;
+}
+
 // A collective that somebody may wait for. The communicator owns it until it is both released and
-// done.
+// done; until it is released it keeps the communicator, which may have ended meanwhile.
 struct noria_work {
   noria::bucketing::Collective collective;
+  std::shared_ptr<noria::bucketing::Comm> comm;
   noria::bucketing::Engine* engine = nullptr;
   std::atomic<bool> is_released{false};
 };
 
 namespace noria::bucketing {
 
-class Comm {
+// Held by its handle, its reducers and its works: the last of them frees it.
+class Comm : public std::enable_shared_from_this<Comm> {
  public:
   static Outcome<std::unique_ptr<Comm>> create(const noria_comm_config& config);
-  // Waits a second at most for the other ranks to come to their end too.
   ~Comm();
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
@@ -51,6 +56,9 @@ class Comm {
   // The same, under way when it returns.
   Outcome<noria_work*> launch(Kind kind, int32_t root, const Part* part);
 
+  // Leaves the other ranks, for whose end it waits a second at most. What is under way, or called
+  // later, fails with ABORTED.
+  void end();
   void abort(const std::string& why);
   // What every call fails with from now on; OK before.
   Outcome<Ok> status() const;
@@ -83,5 +91,5 @@ class Comm {
 }  // namespace noria::bucketing
 
 struct noria_comm {
-  std::unique_ptr<noria::bucketing::Comm> comm;
+  std::shared_ptr<noria::bucketing::Comm> comm;
 };

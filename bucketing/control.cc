@@ -31,6 +31,7 @@ Failure left_while(int32_t gone, int32_t waiting, const std::string& what) {
 
 ControlPlane::ControlPlane(std::unique_ptr<State> state) : state_(std::move(state)) {}
 ControlPlane::~ControlPlane() = default;
+void ControlPlane::hang_up() { state_->hang_up(); }
 int32_t ControlPlane::rank() const { return state_->options().rank; }
 int32_t ControlPlane::size() const { return state_->options().size; }
 const std::string& ControlPlane::local_host() const { return state_->local_host(); }
@@ -107,7 +108,9 @@ ControlPlane::State::State(const Options& options, Fd listener, RootLink root)
   thread_ = std::thread([this] { run(); });
 }
 
-ControlPlane::State::~State() {
+ControlPlane::State::~State() { hang_up(); }
+
+void ControlPlane::State::hang_up() {
   if (!thread_.joinable()) return;
   {
     const MutexLock lock(mutex_);
@@ -117,6 +120,8 @@ ControlPlane::State::~State() {
   }
   wake_thread();
   thread_.join();
+  const MutexLock lock(mutex_);
+  commit({NORIA_E_ABORTED, "the communicator was destroyed"});
 }
 
 void ControlPlane::State::wake_thread() {

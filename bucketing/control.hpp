@@ -39,9 +39,10 @@ class ControlPlane {
   // Returns when every rank has joined. MISSING names the ranks that did not, on every rank that
   // did.
   static Outcome<std::unique_ptr<ControlPlane>> join(const Options& options);
-  // Says goodbye, so that the others do not take the end for a death. At most a second, to hand
-  // what is queued to the kernel.
   ~ControlPlane();
+  // Says goodbye, so that the others do not take the end for a death. At most a second, to hand
+  // what is queued to the kernel. Failed with ABORTED from then on, on this rank alone.
+  void hang_up();
 
   int32_t rank() const;
   int32_t size() const;

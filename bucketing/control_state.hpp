@@ -52,6 +52,7 @@ class ControlPlane::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
+  void hang_up();
   Outcome<Ok> wait_until_joined();
   Outcome<std::vector<std::string>> all_gather(const std::string& what, const std::string& bytes,
                                                Nanoseconds deadline);

@@ -89,6 +89,7 @@ class Engine::State {
   State& operator=(const State&) = delete;
 
   Outcome<Ok> start();
+  void stop();
   void submit(Collective& collective, bool wake_driver);
   NORIA_HOT void wake();
   bool wait(Collective& collective, Nanoseconds deadline);
@@ -150,6 +151,7 @@ class Engine::State {
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() = default;
+void Engine::stop() { state_->stop(); }
 void Engine::submit(Collective& collective, bool wake_driver) {
   state_->submit(collective, wake_driver);
 }
@@ -180,7 +182,9 @@ Outcome<Ok> Engine::State::start() {
   return Ok{};
 }
 
-Engine::State::~State() {
+Engine::State::~State() { stop(); }
+
+void Engine::State::stop() {
   if (!thread_.joinable()) return;
   if (control_ != nullptr) control_->on_failure(nullptr);
   adopt({NORIA_E_ABORTED, "the communicator was destroyed"});

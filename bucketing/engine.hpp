@@ -31,7 +31,9 @@ class Engine {
   static Outcome<std::unique_ptr<Engine>> create(std::unique_ptr<transport::Domain> domain,
                                                  std::unique_ptr<Ring> ring, ControlPlane* control,
                                                  Nanoseconds timeout);
-  ~Engine();  // fails what is queued with ABORTED
+  ~Engine();
+  // Fails what is queued and to come with ABORTED, on this rank alone. No call is under way.
+  void stop();
 
   // Queues it. `wake_driver` false leaves the communication thread asleep: for callers that wait at
   // once and drive it themselves.

@@ -99,8 +99,9 @@ NORIA_API noria_status noria_comm_abort(noria_comm* comm, const char* why);
  * Threads: any, while other calls are under way. Blocks: no; cheap enough for every gradient. */
 NORIA_API noria_status noria_comm_status(const noria_comm* comm);
 
-/* Ends the communicator on this rank. Work that was not waited for is aborted. Reducers must be
- * destroyed and works released before.
+/* Ends the communicator on this rank. Work that was not waited for is aborted. Works and reducers
+ * that still exist answer ABORTED from then on; the last of them that is released or destroyed
+ * frees the memory and the device that they shared.
  * Threads: one, no other call under way. Blocks: briefly. */
 NORIA_API void noria_comm_destroy(noria_comm* comm);
 
@@ -174,7 +175,7 @@ typedef struct {
 #define NORIA_STEP_REPORT_INIT \
   { (uint32_t)sizeof(noria_step_report), 0, 0, 0, 0, 0, 0 }
 
-/* Threads: init only. Blocks: no. Ownership: destroy before the comm. */
+/* Threads: init only. Blocks: no. Ownership: destroy the reducer. */
 NORIA_API noria_status noria_reducer_create(noria_comm* comm, const noria_reducer_config* config,
                                             noria_reducer** reducer);
 /* Registers a tensor, in the framework's registration order; buckets are filled in reverse of it.

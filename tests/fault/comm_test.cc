@@ -317,6 +317,30 @@ TEST(AbortTest, The_end_of_a_communicator_does_not_wait_for_its_works) {
   job.crew().expect_success();
 }
 
+TEST(AbortTest, A_work_may_outlive_its_communicator) {
+  Job job(2, [](JobRank& self) {
+    if (self.rank == 1) {
+      self.parent.recv<uint8_t>();
+      return;
+    }
+    std::vector<float> values = input_of(self.rank, kCount);
+    noria_work* works[2] = {};
+    for (noria_work*& work : works)
+      ASSERT_NORIA(noria_all_reduce(self.comm, values.data(), values.data(), values.size(),
+                                    NORIA_FLOAT32, NORIA_SUM, nullptr, &work));
+    noria_comm_destroy(self.comm);
+    self.comm = nullptr;
+    EXPECT_EQ(noria_work_wait(works[0], 0), NORIA_E_ABORTED);
+    EXPECT_EQ(noria_work_test(works[1]), NORIA_E_ABORTED);
+    expect_text({"the communicator was destroyed"});
+    for (noria_work* work : works) noria_work_release(work);
+    self.parent.send(uint8_t{1});
+  });
+  job.crew().wire(0).recv<uint8_t>();
+  job.crew().wire(1).send(uint8_t{1});
+  job.crew().expect_success();
+}
+
 // ---- starting -----------------------------------------------------------------------------------
 
 TEST(StartTest, Missing_ranks_are_named_on_all_that_came) {

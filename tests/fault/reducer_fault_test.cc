@@ -87,31 +87,59 @@ TEST(ReducerFaults, A_rank_that_never_comes_to_the_end_is_named_by_the_time_out)
   crew.expect_success();
 }
 
-TEST(ReducerFaults, A_reducer_destroyed_in_a_step_ends_the_step_of_the_others) {
+// Two ranks, each with step 0 open when `body` is called.
+void run_in_open_step(const std::function<void(RankOfJob&)>& body) {
   const noria_unique_id id = make_job_id();
   RankCrew crew(2, [&](int32_t rank, Wire& parent) {
     RankOfJob mine(id, rank, 2, model(), {});
     expect_ok(noria_reducer_seal(mine.reducer));
     expect_ok(noria_step_begin(mine.reducer, 0));
     parent.meet();
-    if (rank == 1) return;
-    expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_ABORTED,
-                   "rank 1 destroyed its reducer in the midst of step 0");
+    body(mine);
   });
   crew.wire(0).meet();
   crew.wire(1).meet();
   crew.expect_success();
 }
 
+TEST(ReducerFaults, A_reducer_destroyed_in_a_step_ends_the_step_of_the_others) {
+  run_in_open_step([](RankOfJob& mine) {
+    if (mine.rank == 1) return;
+    expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_ABORTED,
+                   "rank 1 destroyed its reducer in the midst of step 0");
+  });
+}
+
+TEST(ReducerFaults, A_reducer_may_outlive_its_communicator) {
+  for (const bool is_step_open : {false, true}) {
+    const noria_unique_id id = make_job_id();
+    RankCrew crew(2, [&](int32_t rank, Wire&) {
+      RankOfJob mine(id, rank, 2, model(), {});
+      expect_ok(noria_reducer_seal(mine.reducer));
+      mine.run_good_step(0, 1, 1);
+      expect_ok(noria_barrier(mine.comm, nullptr, nullptr));
+      if (is_step_open) expect_ok(noria_step_begin(mine.reducer, 0));
+      noria_comm_destroy(mine.comm);
+      mine.comm = nullptr;
+      if (is_step_open) {
+        mine.give_all(1, 1, 1);
+        expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_ABORTED,
+                       "the communicator was destroyed");
+      }
+      expect_failure(noria_step_begin(mine.reducer, 0), NORIA_E_ABORTED,
+                     "the communicator was destroyed");
+      // Expect: what the views show is still there.
+      EXPECT_NE(mine.hash_of_results(), 0U);
+    });
+    crew.expect_success();
+  }
+}
+
 TEST(ReducerFaults, An_abort_ends_a_step_from_another_thread) {
-  const noria_unique_id id = make_job_id();
-  RankCrew crew(2, [&](int32_t rank, Wire& parent) {
-    RankOfJob mine(id, rank, 2, model(), {});
-    expect_ok(noria_reducer_seal(mine.reducer));
-    expect_ok(noria_step_begin(mine.reducer, 0));
-    parent.meet();
+  run_in_open_step([](RankOfJob& mine) {
     std::thread other;
-    if (rank == 1) other = std::thread([&] { expect_ok(noria_comm_abort(mine.comm, "enough")); });
+    if (mine.rank == 1)
+      other = std::thread([&] { expect_ok(noria_comm_abort(mine.comm, "enough")); });
     mine.give_all(0, 1, 1);
     const noria_status ended = noria_step_end(mine.reducer, nullptr, nullptr);
     if (other.joinable()) other.join();
@@ -119,9 +147,6 @@ TEST(ReducerFaults, An_abort_ends_a_step_from_another_thread) {
     expect_failure(ended == NORIA_OK ? noria_reducer_reset(mine.reducer) : ended, NORIA_E_ABORTED,
                    "enough");
   });
-  crew.wire(0).meet();
-  crew.wire(1).meet();
-  crew.expect_success();
 }
 
 }  // namespace
