@@ -73,12 +73,12 @@ Outcome<Ok> end_step(Reducer& reducer, const noria_stream* consumer, noria_step_
 // The caller's array has the stride of the caller's struct, which its first element tells.
 Outcome<Ok> copy_buckets(std::span<const noria_bucket_info> buckets, noria_bucket_info* out,
                          uint32_t capacity) {
+  if (capacity == 0) return Ok{};
+  const uint32_t stride = out->struct_size;
+  NORIA_TRY(check_struct_size(stride, "noria_bucket_info"));
   auto* place = reinterpret_cast<char*>(out);
-  for (uint32_t b = 0; b < capacity && b < buckets.size(); ++b) {
-    auto* info = reinterpret_cast<noria_bucket_info*>(place);
-    NORIA_TRY(write_struct(info, buckets[b], "noria_bucket_info"));
-    place += info->struct_size;
-  }
+  for (uint32_t b = 0; b < capacity && b < buckets.size(); ++b, place += stride)
+    fill_struct(place, buckets[b], stride);
   return Ok{};
 }
 

@@ -22,6 +22,16 @@ namespace noria::bucketing {
 noria_status refuse(const Failure& failure);
 const std::string& last_refusal();  // of the calling thread; empty before the first
 
+// No header's struct comes near; what says so has no struct_size where we read it.
+inline constexpr uint32_t kMostStructBytes = 64 * 1024;
+
+// Whether what stands at the head of a caller's struct can be its struct_size.
+inline Outcome<Ok> check_struct_size(uint32_t size, const char* type) {
+  if (size >= 2 * sizeof(uint32_t) && size <= kMostStructBytes) return Ok{};
+  return Failure{NORIA_E_ARG, std::string(type) + ".struct_size is " + std::to_string(size) +
+                                  ": set it to the size of the struct, as its _INIT does"};
+}
+
 // Only the host's, in this version. `name` is the function's, for the text.
 Outcome<Ok> check_stream(const noria_stream* stream);
 
@@ -31,9 +41,7 @@ Outcome<T> read_struct(const T* given, const char* type) {
   if (given == nullptr)
     return Failure{NORIA_E_ARG, std::string(type) + " is NULL: give one made by its _INIT"};
   const uint32_t size = given->struct_size;
-  if (size < 2 * sizeof(uint32_t))
-    return Failure{NORIA_E_ARG, std::string(type) + ".struct_size is " + std::to_string(size) +
-                                    ": make it by its _INIT"};
+  NORIA_TRY(check_struct_size(size, type));
   const auto* bytes = reinterpret_cast<const char*>(given);
   for (size_t at = sizeof(T); at < size; ++at)
     if (bytes[at] != 0)
@@ -46,15 +54,21 @@ Outcome<T> read_struct(const T* given, const char* type) {
   return copy;
 }
 
-// Fills in as much as the caller's struct holds; its struct_size stays.
+// Fills in as much as the caller's struct of `size` bytes holds.
 template <class T>
-Outcome<Ok> write_struct(T* out, T full, const char* type) {
-  if (out == nullptr || out->struct_size < 2 * sizeof(uint32_t))
-    return Failure{NORIA_E_ARG,
-                   std::string(type) + ": give a struct whose struct_size is set to its size"};
-  const uint32_t size = out->struct_size;
+void fill_struct(void* out, T full, uint32_t size) {
   full.struct_size = size;
-  std::memcpy(static_cast<void*>(out), &full, std::min<size_t>(size, sizeof(T)));
+  std::memcpy(out, &full, std::min<size_t>(size, sizeof(T)));
+}
+
+// The same where the caller's struct tells its size.
+template <class T>
+Outcome<Ok> write_struct(T* out, const T& full, const char* type) {
+  if (out == nullptr)
+    return Failure{NORIA_E_ARG,
+                   std::string(type) + " is NULL: give a struct whose struct_size is set"};
+  NORIA_TRY(check_struct_size(out->struct_size, type));
+  fill_struct(out, full, out->struct_size);
   return Ok{};
 }
 

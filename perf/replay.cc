@@ -234,7 +234,7 @@ class Replay::Bucketed : public Strategy {
     uint32_t count = 0;
     require(noria_observe_buckets(reducer_.get(), nullptr, 0, &count), "noria_observe_buckets");
     std::vector<noria_bucket_info> buckets(count);
-    for (noria_bucket_info& bucket : buckets) bucket.struct_size = sizeof bucket;
+    if (count > 0) buckets[0].struct_size = sizeof buckets[0];
     require(noria_observe_buckets(reducer_.get(), buckets.data(), count, &count),
             "noria_observe_buckets");
     for (const noria_bucket_info& bucket : buckets)

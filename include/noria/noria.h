@@ -3,7 +3,8 @@
  * The rules of this boundary:
  *  1. Handles are opaque and come in create/destroy pairs; destroy accepts NULL.
  *  2. Every struct begins with struct_size, set by its NORIA_..._INIT. The library reads no further
- *     than that; fields are only ever appended. Zero in a field that says so means its default.
+ *     than that, and refuses less than 8 bytes and more than 64 KiB; fields are only ever appended.
+ *     Zero in a field that says so means its default.
  *  3. Functions return noria_status. Out-parameters come last and are written only on success.
  *  4. Nothing allocated here is freed by you, and the other way round, but for handles.
  *  5. Times are uint32_t milliseconds or int64_t nanoseconds of CLOCK_MONOTONIC; sizes are uint64_t

@@ -69,6 +69,7 @@ typedef struct {
 } noria_bucket_info;
 
 /* Writes the first `capacity` buckets in launch order and says how many there are.
+ * out[0].struct_size tells the size of every element; it is written to all.
  * Threads: one at a time with the steps. Blocks: no. */
 NORIA_API noria_status noria_observe_buckets(const noria_reducer* reducer, noria_bucket_info* out,
                                              uint32_t capacity, uint32_t* count);

@@ -93,6 +93,32 @@ TEST(Job, Reports_are_filled_in_and_buckets_observed) {
   });
 }
 
+TEST(Job, Buckets_are_observed_by_the_size_that_the_first_element_tells) {
+  const noria_unique_id id = make_job_id();
+  run_ranks(2, [&](int32_t rank, Wire&) {
+    RankOfJob mine(id, rank, 2, awkward_model(kFloats), {});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    // A newer caller's, longer struct; only the first element's size is set.
+    struct Newer {
+      noria_bucket_info info;
+      uint64_t of_the_future;
+    };
+    std::vector<Newer> buckets(3, {.info = {}, .of_the_future = 7});
+    buckets[0].info.struct_size = sizeof(Newer);
+    uint32_t count = 0;
+    expect_ok(noria_observe_buckets(mine.reducer, &buckets[0].info, 3, &count));
+    ASSERT_GE(count, 3U);
+    for (uint32_t b = 0; b < 3; ++b) {
+      EXPECT_EQ(buckets[b].info.struct_size, sizeof(Newer));
+      EXPECT_EQ(buckets[b].info.bucket, b);
+      EXPECT_EQ(buckets[b].of_the_future, 7U);
+    }
+    buckets[0].info.struct_size = UINT32_MAX;
+    expect_failure(noria_observe_buckets(mine.reducer, &buckets[0].info, 3, &count), NORIA_E_ARG,
+                   "struct_size is 4294967295");
+  });
+}
+
 TEST(Job, Other_collectives_go_between_steps_and_not_into_them) {
   const noria_unique_id id = make_job_id();
   run_ranks(2, [&](int32_t rank, Wire&) {

@@ -467,9 +467,17 @@ TEST(ArgumentTest, A_configuration_is_checked_before_anybody_is_waited_for) {
   noria_comm_config config = NORIA_COMM_CONFIG_INIT;
   EXPECT_EQ(noria_comm_create(nullptr, &comm), NORIA_E_ARG);
   EXPECT_EQ(noria_comm_create(&config, nullptr), NORIA_E_ARG);
-  config.struct_size = 0;
-  EXPECT_EQ(noria_comm_create(&config, &comm), NORIA_E_ARG);
-  expect_text({"struct_size"});
+  // What was never set may be any number; nothing is read by it.
+  for (const uint32_t size : {0U, 7U, 64U * 1024 + 1, UINT32_MAX}) {
+    config.struct_size = size;
+    EXPECT_EQ(noria_comm_create(&config, &comm), NORIA_E_ARG);
+    expect_text({"noria_comm_config.struct_size is " + std::to_string(size)});
+  }
+  noria_comm_info info{};
+  info.struct_size = UINT32_MAX;
+  noria_comm* lone = lone_comm();
+  EXPECT_EQ(noria_observe_comm(lone, &info), NORIA_E_ARG);
+  noria_comm_destroy(lone);
   config = NORIA_COMM_CONFIG_INIT;
   EXPECT_EQ(noria_comm_create(&config, &comm), NORIA_E_ARG);
   expect_text({"torchrun", "NORIA_ROOT"});
