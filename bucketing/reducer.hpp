@@ -103,6 +103,7 @@ class Reducer {
   Outcome<Ok> finish(bool was_reset);
   Outcome<Ok> judge(const Complaints& mine) const;
   void wait_and_copy_out();
+  bool has_result(size_t bucket);
   void copy_out(const Bucket& bucket);
   StepTimes times(Nanoseconds ended_ns);
 

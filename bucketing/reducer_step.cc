@@ -195,9 +195,14 @@ void Reducer::wait_and_copy_out() {
   while (!is_done) {
     is_done = host_.engine->wait(collective_, now_ns() + kLook);
     if (is_done && collective_.failure.code != NORIA_OK) return;
-    while (copied < plan_.buckets.size() && (is_done || collective_.parts[copied].has_ended()))
+    while (copied < plan_.buckets.size() && (is_done || has_result(copied)))
       copy_out(plan_.buckets[copied++]);
   }
+}
+
+// Of a bucket without bytes nothing ever ends.
+bool Reducer::has_result(size_t bucket) {
+  return plan_.buckets[bucket].bytes == 0 || collective_.parts[bucket].has_ended();
 }
 
 void Reducer::copy_out(const Bucket& bucket) {

@@ -1,5 +1,8 @@
 // Whole jobs of several processes that reduce gradients through the C API.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include "tests/support/c_reducer.hpp"
 
@@ -117,6 +120,49 @@ TEST(Job, Buckets_are_observed_by_the_size_that_the_first_element_tells) {
     expect_failure(noria_observe_buckets(mine.reducer, &buckets[0].info, 3, &count), NORIA_E_ARG,
                    "struct_size is 4294967295");
   });
+}
+
+// What lies in this process's memory, read as another process would: while noria writes there.
+Bytes look_at(const void* memory, uint64_t bytes) {
+  Bytes seen(bytes);
+  const int fd = ::open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(::pread(fd, seen.data(), bytes, reinterpret_cast<off_t>(memory)),
+            static_cast<ssize_t>(bytes));
+  ::close(fd);
+  return seen;
+}
+
+TEST(Job, An_empty_bucket_does_not_hold_up_the_results_of_those_behind_it) {
+  const noria_unique_id id = make_job_id();
+  // In order of launch: "empty", "early", "late", each in a bucket of its own.
+  const std::vector<Tensor> model{
+      {"late", NORIA_FLOAT32, 900}, {"early", NORIA_FLOAT16, 1000}, {"empty", NORIA_FLOAT64, 0}};
+  RankCrew crew(2, [&](int32_t rank, Wire& parent) {
+    RankOfJob mine(id, rank, 2, model, {.arena = false});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    expect_ok(noria_step_begin(mine.reducer, 0));
+    expect_ok(mine.give(2, 0));
+    expect_ok(mine.give(1, 0));
+    if (rank == 1) parent.recv<uint8_t>();  // rank 0 has the result of "early"
+    expect_ok(mine.give(0, 0));
+    std::thread watcher;
+    if (rank == 0)
+      watcher = std::thread([&] {
+        const Bytes own = gradient(0, 0, model[1]);
+        const Nanoseconds deadline = now_ns() + 20_s;
+        while (look_at(mine.result(1), own.size()) == own && now_ns() < deadline)
+          ::poll(nullptr, 0, 1);
+        EXPECT_NE(look_at(mine.result(1), own.size()), own) << "not before the whole step";
+        parent.send(uint8_t{1});
+      });
+    expect_ok(noria_step_end(mine.reducer, nullptr, nullptr));
+    if (watcher.joinable()) watcher.join();
+    for (uint32_t tensor = 0; tensor < 3; ++tensor)
+      expect_reduced(mine.result(tensor), model[tensor], 0, 2, NORIA_AVG);
+  });
+  crew.wire(0).recv<uint8_t>();
+  crew.wire(1).send(uint8_t{1});
+  crew.expect_success();
 }
 
 TEST(Job, Other_collectives_go_between_steps_and_not_into_them) {
