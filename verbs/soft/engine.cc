@@ -29,6 +29,13 @@ void watch(int epoll, int fd, Watched what) {
   ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
+void change_watch(int epoll, int fd, Watched what, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = watch_tag(what, fd);
+  ::epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event);
+}
+
 Fd make_event() { return Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
 
 }  // namespace
@@ -259,7 +266,7 @@ void Engine::run() {
       next_look_.store(kNever, std::memory_order_relaxed);
     }
     std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with request_service()
-    const Nanoseconds next = tend_queues();
+    const Nanoseconds next = std::min(tend_queues(), tend_listener());
     {
       SpinGuard guard(timer_lock_);
       if (next < next_look_.load(std::memory_order_relaxed)) set_timer(next);
@@ -274,7 +281,9 @@ void Engine::run() {
 void Engine::handle(uint64_t tag) {
   const int fd = static_cast<int>(tag & 0xffffffff);
   switch (static_cast<Watched>(tag >> 32)) {
-    case Watched::listener: neighbours_->on_listener(); break;
+    case Watched::listener:
+      if (!neighbours_->on_listener()) rest_listener();
+      break;
     case Watched::link:
       neighbours_->on_link(fd);
       if (!neighbours_->has_dropped()) break;
@@ -289,6 +298,20 @@ void Engine::handle(uint64_t tag) {
       relay_events();
       break;
   }
+}
+
+void Engine::rest_listener() {
+  constexpr Nanoseconds kRest = 100'000'000;
+  log(LogLevel::warn, "no descriptor for a process that calls: raise the limit of open files");
+  change_watch(epoll_.get(), listener_.get(), Watched::listener, 0);
+  listener_due_ = now_ns() + kRest;
+}
+
+// When to look at the callers again; kNever while the listener is watched.
+Nanoseconds Engine::tend_listener() {
+  if (listener_due_ == kNever || now_ns() < listener_due_) return listener_due_;
+  change_watch(epoll_.get(), listener_.get(), Watched::listener, EPOLLIN);
+  return listener_due_ = kNever;
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -139,10 +140,11 @@ bool Neighbours::say_hello(Link& link) {
   return link.send(hello, fds, self_.pidfd >= 0 ? kLinkFds : kLinkFds - 1);
 }
 
-void Neighbours::on_listener() {
+bool Neighbours::on_listener() {
   MutexLock lock(mutex_);
   Link link = Link::accept(self_.listener);
   if (link.is_open()) add_contact(std::move(link), 0);
+  return link.is_open() || (errno != EMFILE && errno != ENFILE);
 }
 
 void Neighbours::on_link(int fd) {

@@ -70,7 +70,8 @@ class Neighbours {
     for (const Known& known : known_) look(static_cast<const Peer&>(*known.peer));
   }
 
-  void on_listener() NORIA_EXCLUDES(mutex_);
+  // False: no descriptor for a caller, which goes on waiting and would wake us without end.
+  bool on_listener() NORIA_EXCLUDES(mutex_);
   void on_link(int fd) NORIA_EXCLUDES(mutex_);
   void on_pidfd(int fd) NORIA_EXCLUDES(mutex_);
   // Whether a peer took memory back that is still mapped here; unmaps it, once nobody of this

@@ -1,0 +1,85 @@
+// The software HCA in a process that has run out of descriptors.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "tests/support/crew.hpp"
+#include "tests/support/soft_fixture.hpp"
+
+namespace noria::test {
+namespace {
+
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+std::vector<int> take_all_descriptors() {
+  const rlimit limit{256, 256};
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<int> taken;
+  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) taken.push_back(fd);
+  return taken;
+}
+
+struct Introduction {
+  Address address;
+  Region region;
+};
+
+struct End {
+  Hca hca;
+  Owned<ibv_cq> cq = hca.make_cq();
+  Owned<ibv_qp> qp = hca.make_qp(cq.get());
+  std::unique_ptr<Buffer> buffer = hca.make_buffer(4096);
+
+  Introduction introduction() const {
+    return {hca.address_of(qp.get()), {buffer->address(), buffer->rkey()}};
+  }
+};
+
+TEST(SoftDescriptors, A_caller_that_finds_none_is_let_in_later_and_costs_no_core_until_then) {
+  run_pair(
+      [](Post& p) {
+        End end;
+        const auto caller = p.peer.exchange(end.introduction());
+        const std::vector<int> taken = take_all_descriptors();
+        p.peer.meet();
+        p.peer.meet();  // it has called
+        const double before = cpu_seconds();
+        ::poll(nullptr, 0, 1000);
+        // Expect: asleep. A thread that spins uses the whole second.
+        EXPECT_LT(cpu_seconds() - before, 0.4);
+        for (const int fd : taken) ::close(fd);
+        end.hca.connect(end.qp.get(), caller.address);
+        p.peer.meet();
+        p.peer.meet();  // it has written
+        EXPECT_EQ(first_wrong(end.buffer->data(), 4096, 1), 4096U);
+      },
+      [](Post& p) {
+        End end;
+        const auto called = p.peer.exchange(end.introduction());
+        p.peer.meet();
+        end.hca.connect(end.qp.get(), called.address, {.ack_timeout = 20});
+        p.peer.meet();
+        p.peer.meet();  // it has descriptors again
+        paint(end.buffer->data(), 4096, 1);
+        ASSERT_EQ(post(end.qp.get(), {.opcode = IBV_WR_RDMA_WRITE,
+                                      .id = 1,
+                                      .pieces = {{end.buffer.get(), 0, 4096}},
+                                      .remote = called.region}),
+                  0);
+        expect_completion(end.cq.get(), 1);
+        p.peer.meet();
+      });
+}
+
+}  // namespace
+}  // namespace noria::test
