@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "base/value_text.hpp"
 #include "bucketing/interfaces.hpp"
 #include "bucketing/tcp.hpp"
 
@@ -110,30 +111,12 @@ Outcome<Ok> find_rank(const Params& params, int32_t rank, int32_t size, Rendezvo
 
 }  // namespace
 
-bool parse_host_port(const std::string& text, std::string* host, uint16_t* port) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0) return false;
-  std::string name = text.substr(0, colon);
-  if (name.front() == '[') {
-    if (name.back() != ']' || name.size() < 3) return false;
-    name = name.substr(1, name.size() - 2);
-  } else if (name.find(':') != std::string::npos) {
-    return false;  // an IPv6 address without brackets: which colon is the port's?
-  }
-  if (name.find_first_of("[]") != std::string::npos) return false;
-  int32_t number = 0;
-  if (!parse_number(text.substr(colon + 1), 1, 65535, &number)) return false;
-  *host = name;
-  *port = static_cast<uint16_t>(number);
-  return true;
-}
-
 Outcome<Rendezvous> rendezvous_from_launcher(const Params& params, int32_t rank, int32_t size) {
   Rendezvous result;
   NORIA_TRY(find_rank(params, rank, size, &result));
   if (!params.root.empty()) {
     if (!parse_host_port(params.root, &result.host, &result.port))
-      return Failure{NORIA_E_ARG, "NORIA_ROOT: '" + params.root +
+      return Failure{NORIA_E_ARG, "NORIA_ROOT: '" + printable(params.root) +
                                       "' is not accepted; it takes host:port, or [address]:port"};
   } else if (result.size > 1) {
     if (params.master_addr.empty() || params.master_port.empty())

@@ -44,7 +44,4 @@ void drop_reservation(const Rendezvous& rendezvous);
 // Pure. `rank` and `size` of the caller, -1 for unknown. The failure prints the table above.
 Outcome<Rendezvous> rendezvous_from_launcher(const Params& params, int32_t rank, int32_t size);
 
-// "host:port", "[::1]:port". Pure.
-bool parse_host_port(const std::string& text, std::string* host, uint16_t* port);
-
 }  // namespace noria::bucketing

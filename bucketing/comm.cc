@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/value_text.hpp"
 #include "bucketing/bootstrap.hpp"
 #include "bucketing/control_wire.hpp"
 #include "bucketing/interfaces.hpp"
@@ -167,8 +168,8 @@ Outcome<Ok> Comm::agree(const std::string& what, const Outcome<Ok>& mine, Nanose
 }
 
 void Comm::abort(const std::string& why) {
-  engine_->fail(
-      {NORIA_E_ABORTED, on_rank(rank_, "noria_comm_abort()" + (why.empty() ? "" : ": " + why))});
+  engine_->fail({NORIA_E_ABORTED, on_rank(rank_, "noria_comm_abort()" +
+                                                     (why.empty() ? "" : ": " + printable(why)))});
 }
 
 Outcome<Ok> Comm::status() const {

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "base/value_text.hpp"
+
 namespace noria::bucketing {
 
 Reducer::Reducer(const ReducerHost& host, const ReducerConfig& config)
@@ -23,7 +25,7 @@ Reducer::~Reducer() {
 
 Outcome<uint32_t> Reducer::add(std::string_view name, noria_dtype dtype, uint64_t numel) {
   if (phase_ != Phase::registering)
-    return Failure{NORIA_E_STATE, "tensor '" + std::string(name) +
+    return Failure{NORIA_E_STATE, "tensor '" + printable(std::string(name)) +
                                       "' comes after noria_reducer_seal(): register all before it"};
   return tensors_.add(name, dtype, numel);
 }

@@ -1,5 +1,6 @@
 #include "bucketing/tensor_table.hpp"
 
+#include "base/value_text.hpp"
 #include "bucketing/kernels.hpp"
 
 namespace noria::bucketing {
@@ -20,7 +21,7 @@ Outcome<uint32_t> TensorTable::add(std::string_view name, noria_dtype dtype, uin
   if (name.empty() || name.size() > kMaxName)
     return Failure{NORIA_E_ARG, "a tensor's name must have 1 to " + std::to_string(kMaxName) +
                                     " bytes; this one has " + std::to_string(name.size())};
-  const std::string quoted = "tensor '" + std::string(name) + "'";
+  const std::string quoted = "tensor '" + printable(std::string(name)) + "'";
   if (dtype_bytes(dtype) == 0)
     return Failure{NORIA_E_ARG, quoted + ": " + std::to_string(dtype) + " is not a dtype"};
   if (!is_reducible(dtype))
@@ -43,13 +44,14 @@ Outcome<uint32_t> TensorTable::add(std::string_view name, noria_dtype dtype, uin
 
 std::string TensorTable::describe(uint32_t id) const {
   const Tensor& tensor = tensors_[id];
-  return "'" + tensor.name + "', " + dtype_name(tensor.dtype) + ", " +
+  return "'" + printable(tensor.name) + "', " + dtype_name(tensor.dtype) + ", " +
          std::to_string(tensor.numel) + (tensor.numel == 1 ? " element" : " elements");
 }
 
 uint64_t TensorTable::hash(uint32_t first, uint32_t count) const {
   uint64_t hash = kHashSeed;
   for (uint32_t id = first; id < first + count; ++id) {
+    hash = hash_more(hash, tensors_[id].name);  // two names may be told alike
     hash = hash_more(hash, describe(id));
     hash = hash_more(hash, std::string_view("\0", 1));  // 'a', then 'b' is not 'ab'
   }

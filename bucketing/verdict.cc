@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/value_text.hpp"
+
 namespace noria::bucketing {
 namespace {
 
@@ -14,7 +16,7 @@ std::string names(const std::vector<uint32_t>& ids, const TensorTable& tensors) 
   for (size_t i = 0; i < ids.size() && i < kShownTensors; ++i) {
     const std::string& name = tensors[ids[i]].name;
     text += i == 0 ? "'" : ", '";
-    text += name.size() <= kShownName ? name : name.substr(0, kShownName) + "...";
+    text += printable(name.substr(0, kShownName)) + (name.size() <= kShownName ? "" : "...");
     text += "'";
   }
   if (ids.size() > kShownTensors) text += " and others";

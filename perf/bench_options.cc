@@ -81,7 +81,8 @@ void add_bench_flags(CLI::App& app, BenchOptions& options) {
   app.add_option("-g,--ngpus", options.local_ranks,
                  "ranks of this machine to start (2; none in a job of a launcher)")
       ->check(whole_number(1, 1024));
-  app.add_option("-J,--output_file", options.json_file, "write nccl-tests' JSON to this file");
+  app.add_option("-J,--output_file", options.json_file, "write nccl-tests' JSON to this file")
+      ->check(file_name());
   app.add_flag("--json", options.json_to_stdout,
                "write that JSON to standard output, and no table");
 }

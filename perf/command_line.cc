@@ -104,6 +104,14 @@ CLI::Validator byte_size(uint64_t least, uint64_t most) {
       range);
 }
 
+CLI::Validator file_name() {
+  return CLI::Validator(
+      [](std::string& text) {
+        return text.empty() ? refused(text, "a file's name") : std::string();
+      },
+      "FILE");
+}
+
 int run_tool(const char* name, int (*body)(int argc, char** argv), int argc, char** argv) {
   try {
     const int exit = body(argc, argv);

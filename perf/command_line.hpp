@@ -31,6 +31,9 @@ CLI::Validator real_number(double least, double most);
 // A size as in sizes.hpp, within [least, most] bytes. For transform(): the text becomes the count.
 CLI::Validator byte_size(uint64_t least, uint64_t most);
 
+// Not empty: a file named by a variable that is not set would be left out in silence.
+CLI::Validator file_name();
+
 // Runs a tool's main function and turns what it throws into a line and an exit code.
 int run_tool(const char* name, int (*body)(int argc, char** argv), int argc, char** argv);
 

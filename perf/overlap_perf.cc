@@ -89,7 +89,8 @@ void add_flags(CLI::App& app, Options& o) {
   app.add_flag("--print-plan", o.print_plan,
                "print the buckets as rows 'index bytes tensors' and end; starts nothing");
   app.add_flag("--json", o.json, "JSON instead of the table");
-  app.add_option("--timeline", o.timeline, "write the last steps as a Chrome trace for Perfetto");
+  app.add_option("--timeline", o.timeline, "write the last steps as a Chrome trace for Perfetto")
+      ->check(file_name());
 }
 
 uint64_t bytes_of_mib(double mib) { return static_cast<uint64_t>(std::llround(mib * 0x1p20)); }

@@ -28,6 +28,25 @@ class Place {
   std::string text_;
 };
 
+// JSON whose objects name each field once: of two, a reader would use either.
+Json parse_json(const std::string& text, const Place& place) {
+  std::vector<std::set<std::string>> open;
+  const auto look = [&](int, Json::parse_event_t event, const Json& parsed) {
+    if (event == Json::parse_event_t::object_start) open.emplace_back();
+    if (event == Json::parse_event_t::object_end) open.pop_back();
+    if (event == Json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second)
+      place.refuse("the field '" + parsed.get<std::string>() + "' is given twice");
+    return true;
+  };
+  try {
+    return Json::parse(text, look);
+  } catch (const Json::parse_error& error) {
+    place.refuse("not JSON at byte " + std::to_string(error.byte));
+  } catch (const Json::out_of_range&) {
+    place.refuse("a number is too large");
+  }
+}
+
 void only_fields(const Json& json, const std::set<std::string>& known, const Place& place) {
   for (const auto& [key, value] : json.items()) {
     if (known.contains(key)) continue;
@@ -141,14 +160,7 @@ uint64_t Trace::bytes() const {
 
 Trace parse_trace(const std::string& text, const std::string& file) {
   const Place place(file);
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    place.refuse("not JSON at byte " + std::to_string(error.byte));
-  } catch (const Json::out_of_range&) {
-    place.refuse("a number is too large");
-  }
+  const Json json = parse_json(text, place);
   if (!json.is_object()) place.refuse("must be an object with name and tensors");
   only_fields(json, {"name", "tensors", "arrival"}, place);
   Trace trace{.name = name_field(json, place)};

@@ -131,8 +131,12 @@ inline Result<Params, std::string> load_params(const char* const* environment) {
     if (!name.starts_with("NORIA_")) continue;
 
     bool known = false;
-#define NORIA_PARAM_TEXT(field, def, env, form, sentence) \
-  if (name == env) known = true, params.field = value;
+#define NORIA_PARAM_TEXT(field, def, env, form, sentence)                 \
+  if (name == env) {                                                      \
+    known = true;                                                         \
+    if (!detail::has_form(value, form)) return refuse(name, value, form); \
+    params.field = value;                                                 \
+  }
 #define NORIA_PARAM_CHOICE(field, def, env, choices, sentence)                   \
   if (name == env) {                                                             \
     known = true;                                                                \

@@ -22,6 +22,27 @@
 
 namespace noria {
 
+// "host:port", "[::1]:port". False leaves the outputs as they were.
+inline bool parse_host_port(std::string_view text, std::string* host, uint16_t* port) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return false;
+  std::string_view name = text.substr(0, colon);
+  if (name.front() == '[') {
+    if (name.back() != ']' || name.size() < 3) return false;
+    name = name.substr(1, name.size() - 2);
+  } else if (name.find(':') != std::string_view::npos) {
+    return false;  // an IPv6 address without brackets: which colon is the port's?
+  }
+  if (name.find_first_of("[]") != std::string_view::npos) return false;
+  uint16_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, number);
+  if (error != std::errc() || stop != end || number == 0) return false;
+  *host = name;
+  *port = number;
+  return true;
+}
+
 namespace detail {
 
 // As few digits as tell the number from every other.
@@ -80,6 +101,13 @@ inline bool parse_bool(std::string_view text, bool* out) {
   if (lower == "1" || lower == "true" || lower == "on") return *out = true, true;
   if (lower == "0" || lower == "false" || lower == "off") return *out = false, true;
   return false;
+}
+
+// Whether a text may be the value of a parameter of this form; an empty one is none at all.
+inline bool has_form(std::string_view text, std::string_view form) {
+  std::string host;
+  uint16_t port = 0;
+  return text.empty() || form != "host:port" || parse_host_port(text, &host, &port);
 }
 
 inline bool is_choice(std::string_view text, std::string_view choices) {

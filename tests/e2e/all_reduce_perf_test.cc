@@ -96,7 +96,7 @@ TEST(All_reduce_perf, The_device_carried_what_a_ring_must_carry) {
 
 TEST(All_reduce_perf, Bad_input_is_one_line_and_exit_2) {
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
-           {"--minbites", "8"}, {"-g", "0"}, {"-d", "f8"}, {"x"}}) {
+           {"--minbites", "8"}, {"-g", "0"}, {"-d", "f8"}, {"x"}, {"-J", ""}}) {
     std::vector<std::string> command{"all_reduce_perf"};
     command.insert(command.end(), flags.begin(), flags.end());
     const ToolEnd end = run_tool_to_end(command);

@@ -43,6 +43,15 @@ TEST(Noria_info, A_bad_variable_is_one_line_and_exit_2) {
             "NORIA_SOFT_COPY\n");
 }
 
+TEST(Noria_info, A_root_without_a_port_is_one_line_and_exit_2) {
+  for (const char* tool : {"noria_info", "all_reduce_perf"}) {
+    const ToolEnd end = run_tool_to_end({tool}, {{"NORIA_ROOT", "nohost"}});
+    EXPECT_EQ(end.exit_code, 2);
+    EXPECT_EQ(end.err,
+              std::string(tool) + ": NORIA_ROOT: 'nohost' is not accepted; it takes host:port\n");
+  }
+}
+
 TEST(Noria_info, A_library_that_is_not_there_is_exit_3) {
   const ToolEnd end = run_tool_to_end({"noria_info"}, {{"NORIA_IBVERBS", "/nowhere/lib.so"}});
   EXPECT_EQ(end.exit_code, 3) << end.err;

@@ -159,6 +159,7 @@ TEST(Overlap_perf, Bad_input_is_one_line_and_exit_2) {
                                              {"--comm-ratio", "0"},
                                              {"--comm-ratio", "1", "-g", "1"},
                                              {"--bucket-mb", "25"},
+                                             {"--timeline", ""},
                                              {"--steps", "-1"}}) {
     std::vector<std::string> command{"overlap_perf"};
     command.insert(command.end(), flags.begin(), flags.end());

@@ -5,6 +5,7 @@ if(TARGET all_reduce_perf)
     target_compile_definitions(${tool}_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
     add_dependencies(${tool}_test ${tool})
   endforeach()
+  add_dependencies(noria_info_test all_reduce_perf)
   # no-sanitizer: programs that are not instrumented cannot load an instrumented library.
   noria_test(NAME noria_soft_test LABELS e2e no-sanitizer SOURCES e2e/noria_soft_test.cc e2e/tool_runs.cc
              LIBS noria_perf_pure)

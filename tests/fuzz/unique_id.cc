@@ -37,15 +37,15 @@ void check_id(const noria_unique_id& id, int32_t rank, int32_t size) {
 void check_host_port(const std::string& text) {
   std::string host;
   uint16_t port = 0;
-  if (!parse_host_port(text, &host, &port)) return;
+  if (!noria::parse_host_port(text, &host, &port)) return;
   NORIA_CHECK(!host.empty() && port != 0, "there is a host and a port");
   const bool has_colon = host.find(':') != std::string::npos;
   const std::string again = (has_colon ? "[" + host + "]" : host) + ":" + std::to_string(port);
   std::string host_again;
   uint16_t port_again = 0;
-  NORIA_CHECK(
-      parse_host_port(again, &host_again, &port_again) && host_again == host && port_again == port,
-      "what is accepted is accepted again as the same");
+  NORIA_CHECK(noria::parse_host_port(again, &host_again, &port_again) && host_again == host &&
+                  port_again == port,
+              "what is accepted is accepted again as the same");
 }
 
 void check_launcher(const std::vector<std::string>& values, int32_t rank, int32_t size) {

@@ -89,25 +89,11 @@ TEST(LauncherTest, Bad_values_are_named) {
   names({"RANK=1", "WORLD_SIZE=4"}, "MASTER_ADDR");
   names({"RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=h"}, "MASTER_PORT");
   names({"RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=h", "MASTER_PORT=65530"}, "'65530'");
-  names({"RANK=1", "WORLD_SIZE=4", "NORIA_ROOT=host"}, "'host'");
 }
 
 TEST(LauncherTest, A_rank_without_a_size_is_refused) {
   EXPECT_EQ(launcher_failure({}, 1, -1).code, NORIA_E_ARG);
   EXPECT_EQ(launcher_failure({}, -1, 2).code, NORIA_E_ARG);
-}
-
-TEST(HostPortTest, Takes_names_and_addresses_and_refuses_the_rest) {
-  std::string host;
-  uint16_t port = 0;
-  EXPECT_TRUE(parse_host_port("node-3.cluster:29500", &host, &port));
-  EXPECT_EQ(host, "node-3.cluster");
-  EXPECT_EQ(port, 29500);
-  EXPECT_TRUE(parse_host_port("[fd00::1]:1", &host, &port));
-  EXPECT_EQ(host, "fd00::1");
-  for (const char* bad : {"", "host", ":1", "host:", "host:0", "host:65536", "host:1x", "::1:5",
-                          "[]:5", "[::1:5", "host:-1", "[[::1]]:5", "h]:5"})
-    EXPECT_FALSE(parse_host_port(bad, &host, &port)) << bad;
 }
 
 TEST(UniqueIdTest, Says_where_rank_0_listens) {

@@ -71,6 +71,27 @@ TEST(Params, A_refusal_is_one_line_whatever_the_value_is) {
   EXPECT_EQ(load({"NORIA_SO\nFT=1"}).failure().find('\n'), std::string::npos);
 }
 
+TEST(HostPort, Takes_names_and_addresses_and_refuses_the_rest) {
+  std::string host;
+  uint16_t port = 0;
+  EXPECT_TRUE(parse_host_port("node-3.cluster:29500", &host, &port));
+  EXPECT_EQ(host, "node-3.cluster");
+  EXPECT_EQ(port, 29500);
+  EXPECT_TRUE(parse_host_port("[fd00::1]:1", &host, &port));
+  EXPECT_EQ(host, "fd00::1");
+  for (const char* bad : {"", "host", ":1", "host:", "host:0", "host:65536", "host:1x", "::1:5",
+                          "[]:5", "[::1:5", "host:-1", "[[::1]]:5", "h]:5"})
+    EXPECT_FALSE(parse_host_port(bad, &host, &port)) << bad;
+}
+
+TEST(Params, A_root_is_a_host_and_a_port) {
+  EXPECT_EQ(load({"NORIA_ROOT=[::1]:4711"})->root, "[::1]:4711");
+  EXPECT_EQ(load({"NORIA_ROOT="})->root, "");
+  const auto refused = load({"NORIA_ROOT=nohost"});
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_EQ(refused.failure(), "NORIA_ROOT: 'nohost' is not accepted; it takes host:port");
+}
+
 TEST(Params, An_unknown_name_is_answered_with_the_nearest_one) {
   const auto refused = load({"NORIA_SOFT_RAET_GBIT=8"});
   ASSERT_FALSE(refused.is_ok());

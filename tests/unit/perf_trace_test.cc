@@ -116,6 +116,15 @@ TEST(Trace_file, A_refusal_is_one_line_whatever_the_names_are) {
             "m.json: tensor 0 'a?b': shape must be a list of whole numbers");
 }
 
+TEST(Trace_file, A_field_given_twice_is_refused_and_named) {
+  EXPECT_EQ(refusal(R"({"name": "m", "name": "n", "tensors": []})"),
+            "m.json: the field 'name' is given twice");
+  EXPECT_EQ(refusal_of(R"("name": "a", "shape": [1], "dtype": "f32", "shape": [2])"),
+            "m.json: the field 'shape' is given twice");
+  // Expect: each object has fields of its own.
+  EXPECT_EQ(parse_trace(kGood, "m.json").tensors.size(), 3U);
+}
+
 TEST(Trace_file, An_empty_file_is_a_bad_file_and_no_unknown_model) {
   try {
     load_trace("/dev/null");

@@ -56,6 +56,15 @@ TEST(TensorTable, Sizes_past_the_address_space_are_refused_without_overflow) {
   EXPECT_TRUE(table.add("c", NORIA_FLOAT32, 0).is_ok());
 }
 
+TEST(TensorTable, A_name_of_two_lines_is_told_in_one) {
+  TensorTable table;
+  ASSERT_TRUE(table.add("a\nb", NORIA_FLOAT32, 3).is_ok());
+  EXPECT_EQ(table.describe(0), "'a?b', float32, 3 elements");
+  const auto twice = table.add("a\nb", NORIA_FLOAT32, 3);
+  EXPECT_EQ(twice.failure().text,
+            "tensor 'a?b' was registered before, with id 0: names must differ");
+}
+
 TEST(TensorTable, A_hash_sees_names_dtypes_sizes_and_order) {
   const auto hash = [](std::vector<Tensor> tensors) {
     TensorTable table;
@@ -70,6 +79,8 @@ TEST(TensorTable, A_hash_sees_names_dtypes_sizes_and_order) {
   EXPECT_NE(hash({a}), reference);
   EXPECT_NE(hash({a, {"c", NORIA_FLOAT32, 1}}), reference);
   EXPECT_NE(hash({a, {"b", NORIA_INT32, 1}}), reference);
+  // Names that are told alike are not the same.
+  EXPECT_NE(hash({{"a\nb", NORIA_FLOAT32, 1}}), hash({{"a\tb", NORIA_FLOAT32, 1}}));
   EXPECT_NE(hash({a, {"b", NORIA_FLOAT32, 2}}), reference);
 }
 
