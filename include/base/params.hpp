@@ -19,6 +19,7 @@
 
 #include "base/log.hpp"
 #include "base/result.hpp"
+#include "base/soft_devices.hpp"
 #include "base/value_text.hpp"
 
 namespace noria {
@@ -39,7 +40,7 @@ struct Params {
   // Variables of other programs that noria honours, where its own is unset.
   std::string nccl_socket_ifname;
   std::string nccl_socket_family;
-  std::string ld_preload;
+  std::string ld_preload, xdg_runtime_dir;
   // What a launcher says of this process; empty where absent.
   std::string rank, world_size, local_rank, master_addr, master_port;
 };
@@ -61,11 +62,18 @@ inline void take_foreign(std::string_view name, std::string_view value, Params* 
   if (name == "NCCL_SOCKET_IFNAME") params->nccl_socket_ifname = value;
   if (name == "NCCL_SOCKET_FAMILY") params->nccl_socket_family = value;
   if (name == "LD_PRELOAD") params->ld_preload = value;
+  if (name == "XDG_RUNTIME_DIR") params->xdg_runtime_dir = value;
   if (name == "RANK") params->rank = value;
   if (name == "WORLD_SIZE") params->world_size = value;
   if (name == "LOCAL_RANK") params->local_rank = value;
   if (name == "MASTER_ADDR") params->master_addr = value;
   if (name == "MASTER_PORT") params->master_port = value;
+}
+
+inline void apply_debug(const Params& params) {
+  constexpr std::array<std::string_view, 4> kLevels{"none", "error", "warn", "info"};
+  for (size_t i = 0; i < kLevels.size(); ++i)
+    if (params.debug == kLevels[i]) set_log_level(static_cast<LogLevel>(i));
 }
 
 }  // namespace detail
@@ -178,9 +186,9 @@ inline Result<Params, std::string> load_params(const char* const* environment) {
       return printable(std::string(name)) + " is not a variable of noria; the nearest is " +
              nearest_param(name);
   }
-  constexpr std::array<std::string_view, 4> kLevels{"none", "error", "warn", "info"};
-  for (size_t i = 0; i < kLevels.size(); ++i)
-    if (params.debug == kLevels[i]) set_log_level(static_cast<LogLevel>(i));
+  if (const auto devices = parse_soft_devices(params.soft_devices); !devices.is_ok())
+    return "NORIA_SOFT_DEVICES: " + printable(devices.failure());
+  detail::apply_debug(params);
   return params;
 }
 

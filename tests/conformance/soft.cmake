@@ -14,6 +14,8 @@ if(TARGET noria_softverbs)
                   SOURCES conformance/soft_channel_test.cc)
   noria_soft_test(NAME soft_late_test LABELS conformance TIMEOUT 60 WAYS cma:late
                   SOURCES conformance/soft_late_test.cc)
+  noria_soft_test(NAME soft_devices_test LABELS conformance TIMEOUT 60 WAYS cma:late
+                  SOURCES conformance/soft_devices_test.cc)
   noria_soft_test(NAME soft_shaper_test LABELS conformance TIMEOUT 60
                   SOURCES conformance/soft_shaper_test.cc
                   ENVIRONMENT NORIA_SOFT_RATE_GBIT=8 NORIA_SOFT_LATENCY_US=200)

@@ -52,6 +52,33 @@ TEST(Noria_info, A_root_without_a_port_is_one_line_and_exit_2) {
   }
 }
 
+TEST(Noria_info, Shows_a_staged_node) {
+  std::string node;
+  for (int i = 0; i < 8; ++i)
+    node += "name=mlx" + std::to_string(i) + ",rate=400,ll=ib,numa=" + std::to_string(i / 4) +
+            ",pci=0000:1" + std::to_string(i) + ":00.0;";
+  const ToolEnd end = run_tool_to_end(
+      {"noria_info", "--json"},
+      {{"NORIA_SOFT", "1"}, {"NORIA_SOFT_DEVICES", node}, {"XDG_RUNTIME_DIR", testing::TempDir()}});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  const auto json = nlohmann::json::parse(end.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << end.out;
+  const auto& ports = json["collectives"]["ports"];
+  ASSERT_EQ(ports.size(), 8U);
+  EXPECT_EQ(ports[7]["device"], "mlx7");
+  EXPECT_EQ(ports[7]["gbit"], 400);
+  EXPECT_EQ(ports[7]["link"], "infiniband");
+  EXPECT_EQ(ports[7]["numa"], 1);
+  EXPECT_EQ(ports[0]["numa"], 0);
+}
+
+TEST(Noria_info, A_bad_description_of_devices_is_one_line_and_exit_2) {
+  const ToolEnd end = run_tool_to_end({"noria_info"}, {{"NORIA_SOFT_DEVICES", "name=a,rate=401"}});
+  EXPECT_EQ(end.exit_code, 2);
+  EXPECT_EQ(lines_of(end.err).size(), 1U) << end.err;
+  EXPECT_NE(end.err.find("NORIA_SOFT_DEVICES: device 1: rate=401"), std::string::npos) << end.err;
+}
+
 TEST(Noria_info, A_library_that_is_not_there_is_exit_3) {
   const ToolEnd end = run_tool_to_end({"noria_info"}, {{"NORIA_IBVERBS", "/nowhere/lib.so"}});
   EXPECT_EQ(end.exit_code, 3) << end.err;

@@ -116,12 +116,12 @@ Buffer::~Buffer() {
 
 int Buffer::deregister() { return verbs().dereg_mr(mr_.release()); }
 
-Hca::Hca() {
+Hca::Hca(int device) {
   int count = 0;
   ibv_device** list = verbs().get_device_list(&count);
   EXPECT_NE(list, nullptr);
-  EXPECT_GE(count, 1);
-  context_.reset(verbs().open_device(list[0]));
+  EXPECT_GT(count, device);
+  context_.reset(verbs().open_device(list[device]));
   verbs().free_device_list(list);
   EXPECT_NE(context_, nullptr) << "open_device: errno " << errno;
   pd_.reset(verbs().alloc_pd(context_.get()));

@@ -131,7 +131,7 @@ struct QpSpec {
 // An open device with one protection domain.
 class Hca {
  public:
-  Hca();
+  explicit Hca(int device = 0);  // as the library lists them
 
   ibv_context* context() const { return context_.get(); }
   ibv_pd* pd() const { return pd_.get(); }

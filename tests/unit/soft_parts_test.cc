@@ -125,8 +125,8 @@ TEST_F(MemoryTableTest, A_region_inside_mapped_memory_knows_where) {
 TEST(PeerMemory, Is_followed_only_inside_what_was_mapped) {
   auto segment = Segment::create();
   ASSERT_TRUE(segment.is_ok());
-  PortSchedule port;
-  const auto peer = Peer::loopback({}, **segment, port, -1);
+  const std::vector<SharedPort> no_ports;
+  const auto peer = Peer::loopback({}, **segment, no_ports, -1);
   constexpr uint32_t kId = kMaxAllocations + 3;
   peer->add_mapping(kId, 8192, make_memory_file("test", 8192));
 
@@ -150,7 +150,7 @@ TEST(PeerMemory, Is_followed_only_inside_what_was_mapped) {
 }
 
 TEST(Fence, Waits_once_for_a_stopped_peer_and_not_once_for_each_object) {
-  const auto engine = Engine::start({});
+  const auto engine = Engine::start({}, {SoftDevice{}});
   ASSERT_NE(engine, nullptr);
   constexpr uint32_t kIndex = 5, kKey = 3 << 16 | 1;
   const uint32_t qpn = qpn_of(engine->slot(), 9);

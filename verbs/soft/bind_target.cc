@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "verbs/soft/address.hpp"
 #include "verbs/soft/engine.hpp"
 
 namespace noria::soft {
@@ -85,6 +86,7 @@ void unbind_target(Qp& qp) {
   qp.target_peer = nullptr;
   qp.target = nullptr;
   qp.largest = kMaxMessage;
+  qp.target_port = nullptr;
   qp.is_linking = false;
   qp.asked_at = 0;
 }
@@ -104,6 +106,11 @@ bool bind_target(Qp& qp) {
   const uint64_t name = static_cast<uint64_t>(qp.attr.dest_qp_num) << 32 | generation_of(state);
   const bool was_bound = qp.shared.ring_to.load(kRelaxed) == name;
   const bool is_fresh = target.rq_head.load(kRelaxed) == target.rq_base.load(kRelaxed);
+  const uint32_t device = device_of(target.pd.load(kRelaxed));
+  const SharedAddress& there = peer->shared().header.addresses[device];
+  if (!leads_to(qp.attr.ah_attr, qp.engine.address(device_of(qp.pd_number)), there)) return false;
+  PortSchedule* port = peer->port(device);
+  if (qp.engine.shaper().is_on() && port == nullptr) return false;  // under way
   if (qp.target != nullptr || was_bound || !is_fresh ||
       target.rq_psn.load(kRelaxed) != qp.attr.sq_psn || !is_drained(qp.engine, qp.shared))
     return false;
@@ -111,6 +118,7 @@ bool bind_target(Qp& qp) {
   if (!std::has_single_bit(depth) || !make_ring(qp, depth)) return false;
 
   qp.target = &target;
+  qp.target_port = port;
   qp.target_state = state;
   qp.receives_taken = target.rq_base.load(kRelaxed);
   const auto mtu = static_cast<ibv_mtu>(target.path_mtu.load(kRelaxed));

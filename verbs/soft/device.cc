@@ -1,20 +1,18 @@
 #include "verbs/soft/device.hpp"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <new>
 
 #include "base/log.hpp"
 #include "base/verbs_extensions.hpp"
+#include "verbs/soft/device_tree.hpp"
 #include "verbs/soft/operations.hpp"
 
 namespace noria::soft {
@@ -26,9 +24,16 @@ struct Device : ibv_device {
   uint8_t room[kDeviceRoom - sizeof(ibv_device)];
 };
 
+Device the_devices[kMaxDevices];
+
+size_t index_of_device(const ibv_device* device) {
+  return static_cast<size_t>(static_cast<const Device*>(device) - the_devices);
+}
+
 // What this process has open.
 struct Process {
   Mutex mutex;
+  std::vector<SoftDevice> devices NORIA_GUARDED_BY(mutex);
   std::unique_ptr<Engine> engine NORIA_GUARDED_BY(mutex);
   std::vector<Context*> contexts NORIA_GUARDED_BY(mutex);
   std::unique_ptr<Params> params NORIA_GUARDED_BY(mutex);
@@ -48,6 +53,7 @@ Process& process() {
   MutexLock lock(p.mutex);
   if (!p.contexts.empty()) return;
   p.params.reset();
+  p.devices = std::vector<SoftDevice>();
   p.contexts = std::vector<Context*>();
 }
 
@@ -63,7 +69,19 @@ void on_forked_child() NORIA_NO_THREAD_SAFETY_ANALYSIS {
   new (&p.mutex) Mutex;
 }
 
-bool load_parameters(Process& p) NORIA_REQUIRES(p.mutex) {
+void show(Device& device, const SoftDevice& description, const std::string& path) {
+  device.node_type = IBV_NODE_CA;
+  device.transport_type = IBV_TRANSPORT_IB;
+  const auto set = [](char* to, size_t room, const std::string& text) {
+    std::snprintf(to, room, "%s", text.c_str());
+  };
+  set(device.name, sizeof device.name, description.name);
+  set(device.dev_name, sizeof device.dev_name, "uverbs_" + description.name);
+  set(device.ibdev_path, sizeof device.ibdev_path, path);
+}
+
+// Reads the environment and makes the devices, once.
+bool load_devices(Process& p) NORIA_REQUIRES(p.mutex) {
   if (p.params != nullptr) return true;
   auto params = load_params(environ);
   if (!params.is_ok()) {
@@ -71,39 +89,28 @@ bool load_parameters(Process& p) NORIA_REQUIRES(p.mutex) {
     return false;
   }
   p.params = std::make_unique<Params>(std::move(params).value());
-  return true;
-}
-
-in_addr_t first_address() {
-  ifaddrs* all = nullptr;
-  in_addr_t found = htonl(INADDR_LOOPBACK);
-  if (::getifaddrs(&all) != 0) return found;
-  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET ||
-        (each->ifa_flags & IFF_LOOPBACK) != 0 || (each->ifa_flags & IFF_UP) == 0)
-      continue;
-    found = reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr.s_addr;
-    break;
+  p.devices = parse_soft_devices(p.params->soft_devices).value();  // load_params() has checked it
+  std::vector<std::string> paths(p.devices.size());
+  if (p.devices.front().is_described) {
+    auto tree = make_device_tree(p.devices, p.params->xdg_runtime_dir);
+    if (tree.is_ok())
+      paths = std::move(tree).value();
+    else
+      log(LogLevel::warn, "software HCA: its devices have no PCI path and NUMA node: %s",
+          tree.failure().c_str());
   }
-  ::freeifaddrs(all);
-  return found;
+  for (size_t i = 0; i < p.devices.size(); ++i) show(the_devices[i], p.devices[i], paths[i]);
+  return true;
 }
 
 }  // namespace
 
-const ibv_gid& port_gid() {
-  // RoCE: the IPv4 address of this host, mapped into IPv6.
-  static const ibv_gid the_gid = [] {
-    ibv_gid gid{};
-    gid.raw[10] = gid.raw[11] = 0xff;
-    const in_addr_t address = first_address();
-    std::memcpy(gid.raw + 12, &address, sizeof address);
-    return gid;
-  }();
-  return the_gid;
+uint64_t device_guid(const ibv_device* device) {
+  Process& p = process();
+  MutexLock lock(p.mutex);
+  const size_t index = index_of_device(device);
+  return index < p.devices.size() ? guid_of(address_of(p.devices[index])) : 0;
 }
-
-const char* device_path() { return ""; }
 
 Engine* engine_of(ibv_context* context) {
   Context& c = context_of(context);
@@ -121,20 +128,14 @@ ibv_device** list_devices(int* count) {
   Process& p = process();
   MutexLock lock(p.mutex);
   if (count != nullptr) *count = 0;
-  if (!load_parameters(p)) {
+  if (!load_devices(p)) {
     errno = EINVAL;
     return nullptr;
   }
-  auto** list = static_cast<ibv_device**>(std::calloc(2, sizeof(void*)));
-  static Device the_device{};
-  the_device.node_type = IBV_NODE_CA;
-  the_device.transport_type = IBV_TRANSPORT_IB;
-  std::snprintf(the_device.name, sizeof the_device.name, "noria0");
-  std::snprintf(the_device.dev_name, sizeof the_device.dev_name, "uverbs_noria0");
-  std::snprintf(the_device.ibdev_path, sizeof the_device.ibdev_path, "%s", device_path());
+  auto** list = static_cast<ibv_device**>(std::calloc(p.devices.size() + 1, sizeof(void*)));
   if (list == nullptr) return nullptr;
-  list[0] = &the_device;
-  if (count != nullptr) *count = 1;
+  for (size_t i = 0; i < p.devices.size(); ++i) list[i] = &the_devices[i];
+  if (count != nullptr) *count = static_cast<int>(p.devices.size());
   return list;
 }
 
@@ -143,13 +144,14 @@ void free_device_list(ibv_device** list) { std::free(list); }
 ibv_context* open_device(ibv_device* device) {
   Process& p = process();
   MutexLock lock(p.mutex);
-  if (!load_parameters(p)) {
+  const size_t index = index_of_device(device);
+  if (!load_devices(p) || index >= p.devices.size()) {
     errno = EINVAL;
     return nullptr;
   }
   Fd events(::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
   if (!events.is_open()) return nullptr;  // errno says why
-  if (p.engine == nullptr) p.engine = Engine::start(*p.params);
+  if (p.engine == nullptr) p.engine = Engine::start(*p.params, p.devices);
   if (p.engine == nullptr) {
     errno = ENODEV;
     return nullptr;
@@ -158,6 +160,8 @@ ibv_context* open_device(ibv_device* device) {
   p.is_fork_watched = true;
   auto context = std::make_unique<Context>();
   context->engine = p.engine.get();
+  context->device = static_cast<uint32_t>(index);
+  context->description = &p.devices[index];
   context->context.device = device;
   context->context.cmd_fd = -1;
   context->context.async_fd = events.release();
@@ -184,10 +188,33 @@ int close_device(ibv_context* context) {
   return 0;
 }
 
-ibv_device_attr device_attributes() {
+namespace {
+// Without the engine: it answers in a forked child too.
+SharedAddress own_address(ibv_context* context) {
+  return address_of(*context_of(context).description);
+}
+
+// As the specification numbers lanes and the rate of one.
+uint8_t width_code(uint32_t lanes) {
+  switch (lanes) {
+    case 1: return 1;
+    case 2: return 16;
+    case 4: return 2;
+    case 8: return 4;
+    default: return 8;  // 12
+  }
+}
+uint8_t speed_code(double lane_gbit) {
+  constexpr std::array<uint8_t, detail::kLaneRates.size()> kCodes{1, 2, 4, 16, 32, 64, 128};
+  const auto rate = std::find(detail::kLaneRates.begin(), detail::kLaneRates.end(), lane_gbit);
+  return kCodes[static_cast<size_t>(rate - detail::kLaneRates.begin())];
+}
+}  // namespace
+
+ibv_device_attr device_attributes(ibv_context* context) {
   ibv_device_attr attr{};
   std::snprintf(attr.fw_ver, sizeof attr.fw_ver, "noria-soft");
-  attr.node_guid = attr.sys_image_guid = node_guid();
+  attr.node_guid = attr.sys_image_guid = guid_of(own_address(context));
   attr.max_mr_size = UINT64_MAX;
   attr.page_size_cap = 0xfffff000;
   attr.max_qp = kMaxQps;
@@ -211,7 +238,8 @@ ibv_device_attr device_attributes() {
   return attr;
 }
 
-ibv_port_attr port_attributes() {
+ibv_port_attr port_attributes(ibv_context* context) {
+  const SoftDevice& device = *context_of(context).description;
   ibv_port_attr attr{};
   attr.state = IBV_PORT_ACTIVE;
   attr.max_mtu = attr.active_mtu = IBV_MTU_4096;
@@ -220,17 +248,23 @@ ibv_port_attr port_attributes() {
   attr.max_msg_sz = 1u << 30;
   attr.pkey_tbl_len = 1;
   attr.max_vl_num = 1;
-  attr.active_width = 2;    // 4 lanes
-  attr.active_speed = 128;  // of 100 Gbit/s: the NDR port that noria is made for
-  attr.phys_state = 5;      // link up
-  attr.link_layer = IBV_LINK_LAYER_ETHERNET;
+  attr.active_width = width_code(device.width);
+  attr.active_speed = speed_code(device.rate_gbit / device.width);
+  attr.phys_state = 5;  // link up
+  attr.lid = static_cast<uint16_t>(own_address(context).lid);
+  attr.sm_lid = device.is_infiniband ? 1 : 0;
+  attr.link_layer = device.is_infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
   return attr;
 }
 
-uint64_t node_guid() {
-  uint64_t guid = 0;
-  std::memcpy(&guid, port_gid().raw + 8, sizeof guid);
-  return guid;
+ibv_gid port_gid(ibv_context* context) {
+  ibv_gid gid;
+  std::memcpy(gid.raw, own_address(context).gid, sizeof gid.raw);
+  return gid;
+}
+
+ibv_gid_type gid_type(ibv_context* context) {
+  return context_of(context).description->is_infiniband ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
 }
 
 VerbsStats port_stats(Engine& engine) {

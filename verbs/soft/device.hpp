@@ -1,8 +1,10 @@
 // Devices, ports and contexts, as an application sees them.
 //
-// One device "noria0" with one active RoCE port. ibv_context lies inside a real verbs_context, so
-// that the inline functions of <infiniband/verbs.h> find their operations; ibv_device has zeroed
-// room behind it, because vendor libraries look at what follows it.
+// The devices that NORIA_SOFT_DEVICES describes, each with one active port; without it one RoCE
+// device "noria0". They share the process's engine; a protection domain says of which device its
+// queue pairs and regions are. ibv_context lies inside a real verbs_context, so that the inline
+// functions of <infiniband/verbs.h> find their operations; ibv_device has zeroed room behind it,
+// because vendor libraries look at what follows it.
 //
 // A forked child keeps pointers to its parent's objects but not the device: every call on them
 // fails with ENODEV and says so once. It may open the device anew.
@@ -15,6 +17,7 @@
 #include <atomic>
 
 #include "base/verbs_extensions.hpp"
+#include "verbs/soft/address.hpp"
 #include "verbs/soft/async_events.hpp"
 #include "verbs/soft/engine.hpp"
 
@@ -22,6 +25,8 @@ namespace noria::soft {
 
 struct Context : verbs_context {
   Engine* engine = nullptr;
+  uint32_t device = 0;  // in the order of the description
+  const SoftDevice* description = nullptr;
   VerbsStats opened_at;  // counters when it was opened
   AsyncEvents async;
   std::atomic<bool> is_abandoned{false};  // we are a forked child
@@ -47,14 +52,14 @@ void free_device_list(ibv_device** list);
 ibv_context* open_device(ibv_device* device);
 int close_device(ibv_context* context);
 
-ibv_device_attr device_attributes();
-ibv_port_attr port_attributes();
-const ibv_gid& port_gid();
-uint64_t node_guid();  // in network byte order
+uint64_t device_guid(const ibv_device* device);  // in network byte order
+ibv_device_attr device_attributes(ibv_context* context);
+ibv_port_attr port_attributes(ibv_context* context);
+ibv_gid port_gid(ibv_context* context);
+ibv_gid_type gid_type(ibv_context* context);
 constexpr int kMaxCqe = 1 << 18;
-// Where ibv_device::ibdev_path points; empty while there is no such tree.
-const char* device_path();
 
+// Of all devices of the process together.
 VerbsStats port_stats(Engine& engine);
 
 }  // namespace noria::soft

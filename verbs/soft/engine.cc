@@ -15,6 +15,7 @@
 
 #include "base/log.hpp"
 #include "base/signals_blocked.hpp"
+#include "verbs/soft/address.hpp"
 #include "verbs/soft/async_events.hpp"
 #include "verbs/soft/bind_target.hpp"
 #include "verbs/soft/shared_receives.hpp"
@@ -40,9 +41,11 @@ Fd make_event() { return Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
 
 }  // namespace
 
-std::unique_ptr<Engine> Engine::start(const Params& params) {
+std::unique_ptr<Engine> Engine::start(const Params& params,
+                                      const std::vector<SoftDevice>& devices) {
   std::unique_ptr<Engine> engine(new Engine(params));
-  if (!engine->set_up()) {
+  if (!engine->open_ports(devices)) return nullptr;
+  if (!engine->set_up(devices)) {
     log(LogLevel::error,
         "software HCA: cannot start (errno %d); it needs memfd, eventfd, timerfd "
         "and abstract unix sockets",
@@ -52,7 +55,19 @@ std::unique_ptr<Engine> Engine::start(const Params& params) {
   return engine;
 }
 
-bool Engine::set_up() {
+bool Engine::open_ports(const std::vector<SoftDevice>& devices) {
+  for (const SoftDevice& device : devices) {
+    auto port = join_port(device.host.empty() ? "" : device.host + "/" + device.name);
+    if (!port.is_ok()) {
+      log(LogLevel::error, "software HCA: %s", port.failure().c_str());
+      return false;
+    }
+    ports_.push_back(std::move(port).value());
+  }
+  return true;
+}
+
+bool Engine::set_up(const std::vector<SoftDevice>& devices) {
   auto segment = Segment::create();
   if (!segment.is_ok()) return false;
   segment_ = std::make_unique<Segment>(std::move(segment).value());
@@ -62,11 +77,6 @@ bool Engine::set_up() {
   slot_ = claimed->slot;
   listener_ = std::move(claimed->listener);
   doorbell_ = make_event();
-  port_fd_ = make_memory_file("noria-port", sizeof(PortSchedule));
-  void* port =
-      port_fd_.is_open() ? map_shared(port_fd_.get(), sizeof(PortSchedule), true) : nullptr;
-  if (port == nullptr) return false;
-  port_ = Mapping<PortSchedule>(static_cast<PortSchedule*>(port), Unmapper{sizeof(PortSchedule)});
   pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   timer_ = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -79,6 +89,7 @@ bool Engine::set_up() {
   header.version = kLayoutVersion;
   header.slot = slot_;
   header.segment_bytes = sizeof(SharedSegment);
+  for (size_t i = 0; i < devices.size(); ++i) header.addresses[i] = address_of(devices[i]);
   // Peers of the same user may attach although they are not our ancestors (Yama).
   ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 
@@ -88,13 +99,14 @@ bool Engine::set_up() {
   self.listener = listener_.get();
   self.segment = segment_->fd();
   self.doorbell = doorbell_.get();
-  self.port = port_fd_.get();
   self.may_attach = params_.soft_copy != "shm";
   self.pidfd = pidfd_.get();
   self.epoll = epoll_.get();
-  neighbours_ = std::make_unique<Neighbours>(self, **segment_, *port_, *memory_);
+  neighbours_ = std::make_unique<Neighbours>(self, **segment_, ports_, *memory_);
 
   watch(epoll_.get(), listener_.get(), Watched::listener);
+  for (const SharedPort& port : ports_)
+    if (port.listener.is_open()) watch(epoll_.get(), port.listener.get(), Watched::port);
   watch(epoll_.get(), doorbell_.get(), Watched::doorbell);
   watch(epoll_.get(), timer_.get(), Watched::timer);
   const SignalsBlocked blocked;
@@ -293,6 +305,10 @@ void Engine::handle(uint64_t tag) {
       break;
     case Watched::pidfd: neighbours_->on_pidfd(fd); break;
     case Watched::timer: take_events(fd); break;
+    case Watched::port:
+      for (const SharedPort& port : ports_)
+        if (port.listener.get() == fd) hand_over(port);
+      break;
     case Watched::doorbell:
       take_events(fd);
       relay_events();
@@ -377,6 +393,7 @@ void Engine::set_timer(Nanoseconds at) {
 void Engine::abandon_in_child() {
   neighbours_->close_all();
   ::close(listener_.get());
+  for (SharedPort& port : ports_) port.listener.reset();  // else its name would outlive the parent
 }
 
 }  // namespace noria::soft

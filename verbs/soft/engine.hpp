@@ -25,15 +25,17 @@ namespace noria::soft {
 
 class Engine {
  public:
-  // Null with errno set where the host cannot carry the device.
-  static std::unique_ptr<Engine> start(const Params& params);
+  // For these devices, kMaxDevices at most. Null where the host cannot carry them; the log has why.
+  static std::unique_ptr<Engine> start(const Params& params,
+                                       const std::vector<SoftDevice>& devices);
   ~Engine();
 
   const Params& params() const { return params_; }
   SharedSegment& shared() const { return **segment_; }
   uint32_t slot() const { return slot_; }
   const Shaper& shaper() const { return shaper_; }
-  PortSchedule& port() const { return *port_; }
+  PortSchedule& port(uint32_t device) const { return *ports_[device].schedule; }
+  const SharedAddress& address(uint32_t device) const { return shared().header.addresses[device]; }
   bool places_late() const { return places_late_; }
   // Whether a peer that may not be touched is asked to move the bytes itself.
   bool may_ask() const { return may_ask_; }
@@ -49,7 +51,9 @@ class Engine {
   void remove_cq(Cq* cq) NORIA_EXCLUDES(queues_);
   Channel* add_channel() NORIA_EXCLUDES(queues_);  // null with errno set
   void remove_channel(Channel* channel) NORIA_EXCLUDES(queues_);
-  uint32_t next_pd_number() { return pd_serial_.fetch_add(1, std::memory_order_relaxed); }
+  uint32_t next_pd_number(uint32_t device) {
+    return pd_of(pd_serial_.fetch_add(1, std::memory_order_relaxed), device);
+  }
   bool is_empty() NORIA_EXCLUDES(registry_, queues_);
 
   // Room for rings in the segment.
@@ -89,7 +93,8 @@ class Engine {
         shaper_(params.soft_rate_gbit, params.soft_latency_us),
         places_late_(params.soft_place == "late"),
         may_ask_(params.soft_copy != "cma") {}
-  bool set_up();
+  bool set_up(const std::vector<SoftDevice>& devices);
+  bool open_ports(const std::vector<SoftDevice>& devices);
   static void* serve(void* self);
   void run();
   void handle(uint64_t tag);
@@ -106,8 +111,8 @@ class Engine {
   const bool places_late_, may_ask_;
   std::unique_ptr<Segment> segment_;  // guarded by carve_ where rings are carved
   uint32_t slot_ = 0;
-  Fd listener_, doorbell_, port_fd_, pidfd_, epoll_, timer_;
-  Mapping<PortSchedule> port_;
+  Fd listener_, doorbell_, pidfd_, epoll_, timer_;
+  std::vector<SharedPort> ports_;  // by device
   std::unique_ptr<MemoryTable> memory_;
   std::unique_ptr<Neighbours> neighbours_;
   std::atomic<uint32_t> pd_serial_{1};

@@ -45,39 +45,39 @@ NORIA_EXPORT ibv_device** ibv_get_device_list(int* count) { return soft::list_de
 NORIA_EXPORT void ibv_free_device_list(ibv_device** list) { soft::free_device_list(list); }
 NORIA_EXPORT const char* ibv_get_device_name(ibv_device* device) { return device->name; }
 NORIA_EXPORT int ibv_get_device_index(ibv_device*) { return -1; }
-NORIA_EXPORT __be64 ibv_get_device_guid(ibv_device*) { return soft::node_guid(); }
+NORIA_EXPORT __be64 ibv_get_device_guid(ibv_device* device) { return soft::device_guid(device); }
 NORIA_EXPORT ibv_context* ibv_open_device(ibv_device* device) { return soft::open_device(device); }
 NORIA_EXPORT int ibv_close_device(ibv_context* context) { return soft::close_device(context); }
 
-NORIA_EXPORT int ibv_query_device(ibv_context*, ibv_device_attr* attr) {
-  *attr = soft::device_attributes();
+NORIA_EXPORT int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
+  *attr = soft::device_attributes(context);
   return 0;
 }
 
 // Callers of this symbol have the structure without its last member.
-NORIA_EXPORT int ibv_query_port(ibv_context*, uint8_t port, _compat_ibv_port_attr* out) {
+NORIA_EXPORT int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* out) {
   if (port != 1) return EINVAL;
-  const ibv_port_attr attr = soft::port_attributes();
+  const ibv_port_attr attr = soft::port_attributes(context);
   std::memcpy(static_cast<void*>(out), &attr, offsetof(ibv_port_attr, port_cap_flags2));
   return 0;
 }
 
-NORIA_EXPORT int ibv_query_gid(ibv_context*, uint8_t port, int index, ibv_gid* gid) {
+NORIA_EXPORT int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
   if (port != 1 || index != 0) {
     errno = EINVAL;
     return -1;
   }
-  *gid = soft::port_gid();
+  *gid = soft::port_gid(context);
   return 0;
 }
 
-NORIA_EXPORT int _ibv_query_gid_ex(ibv_context*, uint32_t port, uint32_t index,
+NORIA_EXPORT int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index,
                                    ibv_gid_entry* entry, uint32_t flags, size_t bytes) {
   if (port != 1 || index != 0 || flags != 0 || bytes < sizeof *entry) return EINVAL;
   *entry = ibv_gid_entry{};
-  entry->gid = soft::port_gid();
+  entry->gid = soft::port_gid(context);
   entry->port_num = port;
-  entry->gid_type = IBV_GID_TYPE_ROCE_V2;
+  entry->gid_type = soft::gid_type(context);
   return 0;
 }
 
@@ -90,12 +90,12 @@ NORIA_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* e
 
 // Not in <infiniband/verbs.h>. 0: InfiniBand or RoCE v1, 1: RoCE v2.
 extern "C" int ibv_query_gid_type(ibv_context*, uint8_t port, unsigned index, int* type);
-NORIA_EXPORT int ibv_query_gid_type(ibv_context*, uint8_t port, unsigned index, int* type) {
+NORIA_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type) {
   if (port != 1 || index != 0) {
     errno = EINVAL;
     return -1;
   }
-  *type = 1;
+  *type = soft::gid_type(context) == IBV_GID_TYPE_ROCE_V2 ? 1 : 0;
   return 0;
 }
 
@@ -130,7 +130,7 @@ NORIA_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) {
   if (engine == nullptr) return nullptr;
   auto pd = std::make_unique<Pd>();
   pd->context = context;
-  pd->number = pd->handle = engine->next_pd_number();
+  pd->number = pd->handle = engine->next_pd_number(soft::context_of(context).device);
   return pd.release();
 }
 
@@ -354,6 +354,13 @@ NORIA_EXPORT ibv_qp* ibv_create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
   auto* pd = static_cast<Pd*>(base);
   Engine* engine = soft::engine_of(pd->context);
   if (engine == nullptr) return nullptr;
+  const auto is_ours = [pd](const ibv_cq* cq) {
+    return cq == nullptr || cq->context->device == pd->context->device;
+  };
+  if (!is_ours(init->send_cq) || !is_ours(init->recv_cq)) {
+    errno = EINVAL;
+    return nullptr;
+  }
   Qp* qp = soft::create_qp(*engine, pd, pd->number, init);
   if (qp != nullptr) pd->users.fetch_add(1, std::memory_order_relaxed);
   return qp;
@@ -361,7 +368,7 @@ NORIA_EXPORT ibv_qp* ibv_create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
 
 NORIA_EXPORT int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   if (soft::engine_of(qp->context) == nullptr) return ENODEV;
-  return soft::modify_qp(*static_cast<Qp*>(qp), *attr, mask, soft::port_gid());
+  return soft::modify_qp(*static_cast<Qp*>(qp), *attr, mask);
 }
 
 NORIA_EXPORT int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) {

@@ -20,14 +20,15 @@
 namespace noria::soft {
 
 constexpr uint64_t kLinkMagic = 0x4e4f5249'414c4e4b;  // "NORIALNK"
-constexpr uint32_t kLinkVersion = 1;
+constexpr uint32_t kLinkVersion = 2;
 
 enum class LinkKind : uint32_t {
-  hello = 1,        // four descriptors: segment, doorbell, port, pidfd (if there is one)
+  hello = 1,        // three descriptors: segment, doorbell, pidfd (if there is one)
   channel = 2,      // one: the eventfd of completion channel `id`
   memory = 3,       // one: allocation `id` of `bytes`
   memory_gone = 4,  // none
   ready = 5,        // none: who connected has mapped who accepted
+  port = 6,         // one: the schedule of the port of device `id`
 };
 
 struct LinkMessage {
@@ -40,7 +41,7 @@ struct LinkMessage {
   uint64_t cookie[2] = {};
 };
 
-constexpr size_t kLinkFds = 4;
+constexpr size_t kLinkFds = 3;
 
 struct Received {
   LinkMessage message;

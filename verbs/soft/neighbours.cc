@@ -27,11 +27,11 @@ void add_inbound(const Peer& peer, uint32_t own_slot, Neighbours::Inbound* sum) 
 
 }  // namespace
 
-Neighbours::Neighbours(const Self& self, const SharedSegment& own, PortSchedule& own_port,
-                       MemoryTable& memory)
-    : self_(self), memory_(memory) {
+Neighbours::Neighbours(const Self& self, const SharedSegment& own,
+                       const std::vector<SharedPort>& own_ports, MemoryTable& memory)
+    : self_(self), ports_(own_ports), memory_(memory) {
   MutexLock lock(mutex_);
-  make_usable(add_known(Peer::loopback(self.identity, own, own_port, self.doorbell)));
+  make_usable(add_known(Peer::loopback(self.identity, own, own_ports, self.doorbell)));
 }
 
 Peer* Neighbours::add_known(std::unique_ptr<Peer> peer) {
@@ -136,7 +136,7 @@ bool Neighbours::say_hello(Link& link) {
   hello.id = self_.identity.slot;
   hello.bytes = sizeof(SharedSegment);
   std::copy_n(self_.identity.cookie, 2, hello.cookie);
-  const int fds[kLinkFds] = {self_.segment, self_.doorbell, self_.port, self_.pidfd};
+  const int fds[kLinkFds] = {self_.segment, self_.doorbell, self_.pidfd};
   return link.send(hello, fds, self_.pidfd >= 0 ? kLinkFds : kLinkFds - 1);
 }
 
@@ -177,6 +177,9 @@ bool Neighbours::take(Contact& contact, Received& received) {
       if (received.fd_count == 1)
         contact.peer->add_mapping(message.id, message.bytes, received.fds[0]);
       return true;
+    case LinkKind::port:
+      if (received.fd_count == 1) contact.peer->add_port(message.id, received.fds[0]);
+      return true;
     case LinkKind::ready: make_usable(contact.peer); return true;
     case LinkKind::memory_gone: contact.peer->drop_mapping(message.id); return true;
     case LinkKind::hello: break;
@@ -193,9 +196,9 @@ bool Neighbours::admit(Contact& contact, Received& received) {
   const bool is_known = known != nullptr;
   if (!is_known) {
     Peer::Identity identity{hello.id, contact.link.pid(), {hello.cookie[0], hello.cookie[1]}};
-    auto peer = Peer::map(identity, self_.identity.slot, self_.may_attach,
-                          {std::move(received.fds[0]), std::move(received.fds[1]),
-                           std::move(received.fds[2]), std::move(received.fds[3])});
+    auto peer = Peer::map(
+        identity, self_.identity.slot, self_.may_attach,
+        {std::move(received.fds[0]), std::move(received.fds[1]), std::move(received.fds[2])});
     if (peer == nullptr) {
       log(LogLevel::warn, "link: process %d shows a segment that is not its own: refused",
           contact.link.pid());
@@ -222,6 +225,10 @@ bool Neighbours::admit(Contact& contact, Received& received) {
   }
   if (is_known) return true;
 
+  for (uint32_t i = 0; i < ports_.size(); ++i) {
+    const int fd = ports_[i].memory.get();
+    contact.link.send(LinkMessage{.kind = LinkKind::port, .id = i}, &fd, 1);
+  }
   for (const Channel& channel : channels_)
     contact.link.send(LinkMessage{.kind = LinkKind::channel, .id = channel.id}, &channel.fd, 1);
   memory_.for_each_allocation([&contact](uint32_t id, size_t bytes, int fd) {

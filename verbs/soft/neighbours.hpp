@@ -24,10 +24,11 @@ class Neighbours {
   // Who we are, and what a peer gets of us.
   struct Self {
     Peer::Identity identity;
-    int listener = -1, segment = -1, doorbell = -1, port = -1, pidfd = -1, epoll = -1;
+    int listener = -1, segment = -1, doorbell = -1, pidfd = -1, epoll = -1;
     bool may_attach = true;  // cross-memory attach is tried
   };
-  Neighbours(const Self& self, const SharedSegment& own, PortSchedule& own_port,
+  // `own_ports` by device; they outlive the neighbours.
+  Neighbours(const Self& self, const SharedSegment& own, const std::vector<SharedPort>& own_ports,
              MemoryTable& memory);
 
   // Whether use() may find somebody in the slot; whether use_sender() may. Loads.
@@ -110,6 +111,7 @@ class Neighbours {
   void drop(size_t index) NORIA_REQUIRES(mutex_);
 
   const Self self_;
+  const std::vector<SharedPort>& ports_;
   MemoryTable& memory_;
   // Written under the lock; read without as hints.
   std::array<std::atomic<Peer*>, kSlots> by_slot_{}, latest_{};
@@ -122,7 +124,7 @@ class Neighbours {
 
 // What an epoll event of the service thread is about; in the upper half of its data, the
 // descriptor in the lower.
-enum class Watched : uint32_t { listener = 1, doorbell, timer, link, pidfd };
+enum class Watched : uint32_t { listener = 1, doorbell, timer, link, pidfd, port };
 constexpr uint64_t watch_tag(Watched what, int fd) {
   return static_cast<uint64_t>(what) << 32 | static_cast<uint32_t>(fd);
 }

@@ -50,18 +50,18 @@ int abandoned_req_notify_cq(ibv_cq* cq, int) {
   return ENODEV;
 }
 
-int do_query_port(ibv_context*, uint8_t port, ibv_port_attr* out, size_t bytes) {
+int do_query_port(ibv_context* context, uint8_t port, ibv_port_attr* out, size_t bytes) {
   if (port != 1) return EINVAL;
-  const ibv_port_attr attr = port_attributes();
+  const ibv_port_attr attr = port_attributes(context);
   std::memset(out, 0, bytes);
   std::memcpy(out, &attr, std::min(bytes, sizeof attr));
   return 0;
 }
 
-int do_query_device_ex(ibv_context*, const ibv_query_device_ex_input*, ibv_device_attr_ex* out,
-                       size_t bytes) {
+int do_query_device_ex(ibv_context* context, const ibv_query_device_ex_input*,
+                       ibv_device_attr_ex* out, size_t bytes) {
   ibv_device_attr_ex attr{};
-  attr.orig_attr = device_attributes();
+  attr.orig_attr = device_attributes(context);
   attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags;
   attr.phys_port_cnt_ex = 1;
   if (bytes < sizeof attr.orig_attr) return EINVAL;

@@ -13,8 +13,8 @@ bool is_delivered(Qp& qp, const Wqe& wqe, Nanoseconds now) {
     const Shaper& shaper = qp.engine.shaper();
     const uint64_t bytes = Shaper::chunk(wqe.bytes - pace.booked);
     const Nanoseconds ready = std::max(wqe.posted, pace.not_before);
-    PortSchedule& ours = qp.engine.port();
-    PortSchedule& theirs = qp.target_peer->port();
+    PortSchedule& ours = qp.engine.port(device_of(qp.pd_number));
+    PortSchedule& theirs = *qp.target_port;
     pace.arrival = wqe.is_answered() ? shaper.read(theirs, ours, ready, bytes)
                                      : shaper.send(ours, theirs, ready, bytes);
     pace.booked += bytes;

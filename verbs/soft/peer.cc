@@ -35,10 +35,6 @@ std::unique_ptr<Peer> Peer::map(const Identity& identity, uint32_t own_slot, boo
       header.segment_bytes != sizeof(SharedSegment) || header.slot != identity.slot ||
       std::memcmp(header.cookie, identity.cookie, sizeof identity.cookie) != 0)
     return nullptr;
-  void* port = map_shared(descriptors.port.get(), sizeof(PortSchedule), true);
-  if (port == nullptr) return nullptr;
-  peer->port_ = static_cast<PortSchedule*>(port);
-  peer->port_mapping_ = Mapping<PortSchedule>(peer->port_, Unmapper{sizeof(PortSchedule)});
   const Traffic& traffic = header.traffic[own_slot];
   constexpr auto kRelaxed = std::memory_order_relaxed;  // counters order nothing
   peer->baseline_ = {traffic.written_bytes.load(kRelaxed), traffic.written_messages.load(kRelaxed),
@@ -51,11 +47,12 @@ std::unique_ptr<Peer> Peer::map(const Identity& identity, uint32_t own_slot, boo
 }
 
 std::unique_ptr<Peer> Peer::loopback(const Identity& identity, const SharedSegment& own,
-                                     PortSchedule& port, int doorbell) {
+                                     const std::vector<SharedPort>& ports, int doorbell) {
   std::unique_ptr<Peer> peer(new Peer);
   peer->identity_ = identity;
   peer->shared_ = &own;
-  peer->port_ = &port;
+  for (size_t i = 0; i < ports.size(); ++i)
+    peer->ports_[i].store(ports[i].schedule.get(), std::memory_order_relaxed);  // nobody looks yet
   peer->doorbell_fd_ = doorbell;
   peer->is_self_ = true;
   peer->can_attach_ = true;
@@ -103,6 +100,18 @@ bool Peer::is_stalled() const {
   const bool still = shared_->qps[stalled_index_.load(kRelaxed)].mark.load(kRelaxed) == mark;
   if (!still) stalled_mark_.store(0, kRelaxed);
   return still;
+}
+
+void Peer::add_port(uint32_t device, const Fd& fd) {
+  if (device >= kMaxDevices || port(device) != nullptr) return;
+  auto* schedule = static_cast<PortSchedule*>(map_shared(fd.get(), sizeof(PortSchedule), true));
+  if (schedule == nullptr) {
+    log(LogLevel::warn, "peer in slot %u: cannot map the schedule of its port %u", identity_.slot,
+        device);
+    return;
+  }
+  port_mappings_.emplace_back(schedule, Unmapper{sizeof(PortSchedule)});
+  ports_[device].store(schedule, std::memory_order_release);  // with port()
 }
 
 void Peer::add_mapping(uint32_t id, size_t bytes, const Fd& fd) {

@@ -13,10 +13,11 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "verbs/soft/segment.hpp"
-#include "verbs/soft/shaper.hpp"
+#include "verbs/soft/shared_port.hpp"
 #include "verbs/soft/store_choice.hpp"
 
 namespace noria::soft {
@@ -31,18 +32,22 @@ class Peer {
 
   // Of another process; null if its segment is not what it claims to be.
   struct Descriptors {
-    Fd segment, doorbell, port, pidfd;
+    Fd segment, doorbell, pidfd;
   };
   static std::unique_ptr<Peer> map(const Identity& identity, uint32_t own_slot, bool may_attach,
                                    Descriptors descriptors);
-  // Of this process. `own`, `port` and `doorbell` outlive the peer.
+  // Of this process. `own`, `ports` and `doorbell` outlive the peer.
   static std::unique_ptr<Peer> loopback(const Identity& identity, const SharedSegment& own,
-                                        PortSchedule& port, int doorbell);
+                                        const std::vector<SharedPort>& ports, int doorbell);
 
   const Identity& identity() const { return identity_; }
   const SharedSegment& shared() const { return *shared_; }
-  // When its port is free; everybody who sends to it or reads from it books there.
-  PortSchedule& port() const { return *port_; }
+  // When the port of its device is free; everybody who sends to it or reads from it books there.
+  // Null while it is not known.
+  PortSchedule* port(uint32_t device) const {
+    return ports_[device].load(std::memory_order_acquire);  // with add_port()
+  }
+  void add_port(uint32_t device, const Fd& fd);
   bool is_self() const { return is_self_; }
   // Whether cross-memory attach reaches this process (cookie read back through it).
   bool can_attach() const { return can_attach_.load(std::memory_order_relaxed); }  // a hint
@@ -117,8 +122,8 @@ class Peer {
   Baseline baseline_;
   Mapping<const SharedSegment> mapping_;
   const SharedSegment* shared_ = nullptr;
-  Mapping<PortSchedule> port_mapping_;
-  PortSchedule* port_ = nullptr;
+  std::vector<Mapping<PortSchedule>> port_mappings_;
+  std::array<std::atomic<PortSchedule*>, kMaxDevices> ports_{};
   Fd doorbell_, pidfd_;
   int doorbell_fd_ = -1;
   bool is_self_ = false;

@@ -113,9 +113,10 @@ struct Qp : ibv_qp {
   bool is_linking = false;               // and there is one, which has not answered yet
   Peer* target_peer = nullptr;           // in use until unbind_target()
   const SharedQp* target = nullptr;
-  uint64_t target_state = 0;    // the state word under which `target` was found good
-  uint64_t receives_taken = 0;  // of the target's; the number of the next notice
-  bool may_bind = false;        // fresh since our last reset: may adopt the target's numbering
+  PortSchedule* target_port = nullptr;  // of its device; null on a link that is not shaped
+  uint64_t target_state = 0;            // the state word under which `target` was found good
+  uint64_t receives_taken = 0;          // of the target's; the number of the next notice
+  bool may_bind = false;  // fresh since our last reset: may adopt the target's numbering
   Notice* ring = nullptr;
   uint8_t* in_place = nullptr;
   uint32_t ring_mask = 0;

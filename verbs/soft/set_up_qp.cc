@@ -9,6 +9,7 @@
 
 #include "base/log.hpp"
 #include "base/units.hpp"
+#include "verbs/soft/address.hpp"
 #include "verbs/soft/async_events.hpp"
 #include "verbs/soft/bind_target.hpp"
 #include "verbs/soft/fence.hpp"
@@ -152,7 +153,7 @@ int reset(Qp& qp) {
   return 0;
 }
 
-bool is_valid(const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid) {
+bool is_valid(const ibv_qp_attr& attr, int mask, const SharedAddress& own) {
   const auto has = [mask](int bit) { return (mask & bit) != 0; };
   if (has(IBV_QP_PORT) && attr.port_num != 1) return false;
   if (has(IBV_QP_PKEY_INDEX) && attr.pkey_index != 0) return false;
@@ -164,11 +165,7 @@ bool is_valid(const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid) {
   if (has(IBV_QP_MIN_RNR_TIMER) && attr.min_rnr_timer > 31) return false;
   if (has(IBV_QP_MAX_QP_RD_ATOMIC) && attr.max_rd_atomic > 16) return false;
   if (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attr.max_dest_rd_atomic > 16) return false;
-  if (!has(IBV_QP_AV)) return true;
-  // Ethernet has no LIDs: the far end is named by its GID, and this device reaches one host.
-  return attr.ah_attr.port_num == 1 && attr.ah_attr.is_global == 1 &&
-         attr.ah_attr.grh.sgid_index == 0 &&
-         std::memcmp(&attr.ah_attr.grh.dgid, &own_gid, sizeof own_gid) == 0;
+  return !has(IBV_QP_AV) || (attr.ah_attr.port_num == 1 && is_path(attr.ah_attr, own));
 }
 
 void take_attributes(Qp& qp, const ibv_qp_attr& from, int mask) {
@@ -277,10 +274,11 @@ Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* 
   return qp;
 }
 
-int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid) {
+int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
   const auto from = static_cast<ibv_qp_state>(qp.current.load(std::memory_order_acquire));
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
-  if (!is_allowed(from, to, mask) || !is_valid(attr, mask, own_gid) ||
+  if (!is_allowed(from, to, mask) ||
+      !is_valid(attr, mask, qp.engine.address(device_of(qp.pd_number))) ||
       ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != from))
     return EINVAL;
 

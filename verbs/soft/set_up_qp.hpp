@@ -16,7 +16,7 @@ namespace noria::soft {
 // Null with errno set.
 Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* init);
 // 0, or an errno value.
-int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask, const ibv_gid& own_gid);
+int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask);
 int destroy_qp(Qp& qp);
 void query_qp(const Qp& qp, ibv_qp_attr* attr, ibv_qp_init_attr* init);
 

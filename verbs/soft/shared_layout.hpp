@@ -35,6 +35,7 @@ constexpr uint32_t kMaxChannels = 256;
 constexpr uint32_t kMaxAllocations = 1024;
 constexpr uint32_t kMaxSge = 16;
 constexpr uint32_t kMaxQueueDepth = 16384;
+constexpr uint32_t kMaxDevices = 32;
 constexpr uint32_t kMaxInline = 256;
 constexpr uint32_t kInPlace = 256;  // SENDs up to this many bytes ride in the notice ring
 
@@ -42,13 +43,23 @@ constexpr uint32_t qpn_of(uint32_t slot, uint32_t index) { return slot << kIndex
 constexpr uint32_t slot_of(uint32_t qpn) { return qpn >> kIndexBits & (kSlots - 1); }
 constexpr uint32_t index_of(uint32_t qpn) { return qpn & ((1u << kIndexBits) - 1); }
 
+// The number of a protection domain says of which device of its process it is.
+constexpr uint32_t pd_of(uint32_t serial, uint32_t device) { return serial * kMaxDevices + device; }
+constexpr uint32_t device_of(uint32_t pd) { return pd % kMaxDevices; }
+
 using Word32 = std::atomic<uint32_t>;
 using Word64 = std::atomic<uint64_t>;
 static_assert(Word64::is_always_lock_free && sizeof(Word64) == 8);
 
 // ---- header -------------------------------------------------------------------------------------
 constexpr uint64_t kSegmentMagic = 0x4e4f5249'41534547;  // "NORIASEG"
-constexpr uint32_t kLayoutVersion = 2;
+constexpr uint32_t kLayoutVersion = 3;
+
+// Where the port of a device is on the fabric (address.hpp). Written before anybody maps it.
+struct SharedAddress {
+  uint8_t gid[16];
+  uint32_t lid;  // 0: on Ethernet, which has none
+};
 
 // Payload that this process, as initiator, moved to and from the process in one slot.
 struct Traffic {
@@ -62,7 +73,8 @@ struct alignas(64) SharedHeader {
   uint64_t segment_bytes;
   uint64_t cookie[2];       // random; read back by cross-memory attach to prove whose memory it is
   uint64_t cookie_address;  // where the owner has `cookie`
-  Word32 qp_high;           // queue pairs at this index or above were never created
+  SharedAddress addresses[kMaxDevices];
+  Word32 qp_high;  // queue pairs at this index or above were never created
   Traffic traffic[kSlots];
 };
 

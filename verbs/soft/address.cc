@@ -1,0 +1,98 @@
+#include "verbs/soft/address.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <cstring>
+#include <string>
+
+namespace noria::soft {
+namespace {
+
+constexpr uint32_t kLastUnicastLid = 0xbfff;
+constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};  // ::ffff:0:0/96
+
+in_addr_t first_address() {
+  ifaddrs* all = nullptr;
+  in_addr_t found = htonl(INADDR_LOOPBACK);
+  if (::getifaddrs(&all) != 0) return found;
+  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET ||
+        (each->ifa_flags & IFF_LOOPBACK) != 0 || (each->ifa_flags & IFF_UP) == 0)
+      continue;
+    found = reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr.s_addr;
+    break;
+  }
+  ::freeifaddrs(all);
+  return found;
+}
+
+void set_ipv4(SharedAddress* address, in_addr_t ipv4) {
+  std::memcpy(address->gid, kMapped, sizeof kMapped);
+  std::memcpy(address->gid + sizeof kMapped, &ipv4, sizeof ipv4);
+}
+
+// The last 8 bytes of a GID made here.
+void set_guid(SharedAddress* address, uint64_t number) {
+  // The bit of addresses that no registry gave.
+  const uint64_t guid = (number & ~(uint64_t{1} << 56)) | uint64_t{2} << 56;
+  for (int i = 0; i < 8; ++i) address->gid[8 + i] = static_cast<uint8_t>(guid >> (56 - 8 * i));
+}
+
+// 100.64.0.0/10, that is shared by networks and routed by none.
+bool is_made(const uint8_t* gid) {
+  return std::memcmp(gid, kMapped, sizeof kMapped) == 0 && gid[12] == 100 && (gid[13] & 0xc0) == 64;
+}
+
+}  // namespace
+
+uint64_t hash_of(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash ^ hash >> 29;
+}
+
+SharedAddress address_of(const SoftDevice& device) {
+  SharedAddress address{};
+  if (!device.is_described) {
+    static const in_addr_t the_first = first_address();  // also where the host's changes later
+    set_ipv4(&address, the_first);
+    return address;
+  }
+  const uint64_t number = hash_of(device.host + "/" + device.name);
+  if (!device.is_infiniband) {
+    constexpr uint32_t kRange = 100u << 24 | 64u << 16, kInRange = (1u << 22) - 1;
+    set_ipv4(&address, htonl(kRange | (static_cast<uint32_t>(number) & kInRange)));
+    return address;
+  }
+  address.lid = 1 + static_cast<uint32_t>(number % kLastUnicastLid);
+  address.gid[0] = 0xfe;
+  address.gid[1] = 0x80;
+  set_guid(&address, number);
+  return address;
+}
+
+bool is_path(const ibv_ah_attr& path, const SharedAddress& own) {
+  if (path.is_global != 0 && path.grh.sgid_index != 0) return false;
+  if (own.lid != 0) return path.dlid >= 1 && path.dlid <= kLastUnicastLid;
+  // Without a description the device reaches one host.
+  return path.is_global == 1 &&
+         (is_made(own.gid) ? is_made(path.grh.dgid.raw)
+                           : std::memcmp(path.grh.dgid.raw, own.gid, sizeof own.gid) == 0);
+}
+
+bool leads_to(const ibv_ah_attr& path, const SharedAddress& own, const SharedAddress& other) {
+  if ((own.lid != 0) != (other.lid != 0)) return false;  // two fabrics
+  if (own.lid != 0) return path.dlid == other.lid;
+  return std::memcmp(path.grh.dgid.raw, other.gid, sizeof other.gid) == 0;
+}
+
+uint64_t guid_of(const SharedAddress& address) {
+  uint64_t guid = 0;
+  std::memcpy(&guid, address.gid + 8, sizeof guid);
+  return guid;
+}
+
+}  // namespace noria::soft

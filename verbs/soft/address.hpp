@@ -1,0 +1,34 @@
+// Addresses: what the port of a device is called on the fabric, and which of them a path leads to.
+//
+// Without a description there is one RoCE device whose GID is this host's IPv4 address. Described
+// devices (NORIA_SOFT_DEVICES) get addresses made from host and name, the same in every process:
+// over Ethernet a GID in 100.64.0.0/10, which no host routes; over InfiniBand a LID, and a GID with
+// the link-local prefix. A path reaches the device that it names and no other.
+//
+// Threads: any thread.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "base/soft_devices.hpp"
+#include "verbs/soft/shared_layout.hpp"
+
+namespace noria::soft {
+
+static_assert(kMaxDevices == kMaxSoftDevices);
+
+SharedAddress address_of(const SoftDevice& device);
+
+// Whether a queue pair of a device at `own` may be given this path at all: as hardware, which needs
+// a GID on Ethernet and a LID on InfiniBand.
+bool is_path(const ibv_ah_attr& path, const SharedAddress& own);
+// Whether the path leads from a device at `own` to the one at `other`.
+bool leads_to(const ibv_ah_attr& path, const SharedAddress& own, const SharedAddress& other);
+
+// In network byte order.
+uint64_t guid_of(const SharedAddress& address);
+
+// FNV-1a: the same number for the same text, in every process.
+uint64_t hash_of(std::string_view text);
+
+}  // namespace noria::soft
