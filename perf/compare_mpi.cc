@@ -8,10 +8,10 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "perf/child_program.hpp"
 #include "perf/command_line.hpp"
+#include "perf/machine.hpp"
 #include "perf/nccl_tests_json.hpp"
 #include "perf/sizes.hpp"
 #include "perf/stats.hpp"
@@ -41,13 +41,6 @@ struct Command {
   std::vector<std::string> words;
   std::vector<std::pair<std::string, std::string>> environment;
 };
-
-std::string own_folder() {
-  std::array<char, 4096> path{};
-  const ssize_t n = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
-  const std::string self(path.data(), static_cast<size_t>(std::max<ssize_t>(n, 0)));
-  return self.substr(0, self.rfind('/') + 1);
-}
 
 // Neither is bound to cores; both use one buffer in and one out, floats, sum.
 Command command_of(Contender who, const Options& options, const std::string& bytes,
@@ -144,17 +137,6 @@ std::string table_of(const std::vector<SizeResult>& results, int ranks) {
     text += "\n";
   }
   return text;
-}
-
-std::string machine_text() {
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  std::string model = "unknown processor";
-  for (std::string line; std::getline(cpuinfo, line);)
-    if (line.starts_with("model name")) {
-      model = line.substr(line.find(':') + 2);
-      break;
-    }
-  return model + ", " + std::to_string(std::thread::hardware_concurrency()) + " cores";
 }
 
 std::string report_of(const Options& options, const std::vector<SizeResult>& results) {

@@ -1,16 +1,21 @@
-// What the tools ask of the machine: free memory, CPU time, aligned memory.
+// What the tools ask of the machine: what it is, free memory, CPU time, aligned memory, and where
+// they themselves lie.
 //
 // Threads: any thread.
 #pragma once
 
 #include <time.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 
 namespace noria::perf {
 
@@ -30,6 +35,26 @@ inline uint64_t available_memory_bytes() {
   while (meminfo >> key >> kibibytes && std::getline(meminfo, rest))
     if (key == "MemAvailable:") return kibibytes * 1024;
   return UINT64_MAX;
+}
+
+// "AMD EPYC, 2 cores", for what is measured here.
+inline std::string machine_text() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::string model = "unknown processor";
+  for (std::string line; std::getline(cpuinfo, line);)
+    if (line.starts_with("model name")) {
+      model = line.substr(line.find(':') + 2);
+      break;
+    }
+  return model + ", " + std::to_string(std::thread::hardware_concurrency()) + " cores";
+}
+
+// Of the program that runs, with the '/' at its end.
+inline std::string own_folder() {
+  std::array<char, 4096> path{};
+  const ssize_t n = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
+  const std::string self(path.data(), static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  return self.substr(0, self.rfind('/') + 1);
 }
 
 // Page-aligned memory.

@@ -23,8 +23,9 @@ const std::vector<WordRule>& word_rules() {
       {"shortcuts",
        R"(process_vm_|memfd_create|shm_open|MAP_SHARED|[Ff][Uu][Tt][Ee][Xx])",
        Where::product_and_perf,
-       {"verbs/soft/"},
-       "stands only under verbs/soft: elsewhere it would be a way past the device, and figures "
+       {"verbs/soft/", "perf/soft_baseline.cc"},
+       "stands only under verbs/soft, and where its device is measured against: elsewhere it would "
+       "be a way past the device, and figures "
        "taken over it would measure nothing that a NIC could do"},
       {"environment",
        R"(\b(secure_)?getenv\b)",

@@ -1,0 +1,180 @@
+// compare_perftest: perftest on the software HCA against what this machine can do without a device
+// (soft_baseline), in turn: what the device itself costs.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "perf/child_program.hpp"
+#include "perf/command_line.hpp"
+#include "perf/machine.hpp"
+#include "perf/nccl_tests_json.hpp"
+#include "perf/sizes.hpp"
+#include "perf/stats.hpp"
+
+namespace noria::perf {
+namespace {
+
+constexpr const char* kName = "compare_perftest";
+
+struct Options {
+  std::vector<std::string> sizes{"64K", "256K", "1M", "4M"};
+  int rounds = 5;
+  double seconds = 1;
+  std::string results;
+};
+
+// One row: a program of perftest, and the mode of soft_baseline that it is measured against.
+struct Row {
+  std::string program;  // with its flags, but for -n
+  std::string mode;
+  uint64_t bytes = 0;
+  bool is_latency = false;
+  std::string goal;
+};
+
+std::string output_of(const std::vector<std::string>& words, const Options& options) {
+  const auto limit = static_cast<Nanoseconds>(options.seconds * 20e9) + 60_s;
+  const ProgramEnd end = run_program(words, {}, limit);
+  if (end.exit_code != 0)
+    throw ToolError(Exit::environment, "exit code " + std::to_string(end.exit_code) + " of " +
+                                           command_text(words, {}) + ": " + end.output);
+  return end.output;
+}
+
+// What soft_baseline prints: calls a second, or microseconds one way.
+double baseline(const Row& row, const Options& options) {
+  return std::stod(
+      output_of({own_folder() + "soft_baseline", row.mode, "--bytes", std::to_string(row.bytes),
+                 "--seconds", detail::number_text(options.seconds)},
+                options));
+}
+
+// Both sides by one shell; the client tries until the server listens.
+std::vector<std::string> pair_command(const Row& row, uint64_t iterations) {
+  static int port = 20000 + static_cast<int>(::getpid() % 10000);
+  port = port < 30000 ? port + 1 : 20001;  // below the ports that the kernel gives to clients
+  const std::string one = own_folder() + "noria_soft " + row.program + " -F -s " +
+                          std::to_string(row.bytes) + " -n " + std::to_string(iterations) + " -p " +
+                          std::to_string(port);
+  return {"sh", "-c",
+          one + " >/dev/null & i=0; until " + one +
+              " 127.0.0.1 2>/dev/null; do i=$((i+1)); [ $i -lt 100 ] || exit 1; sleep 0.05; done; "
+              "wait"};
+}
+
+// Messages a second, or microseconds one way: by perftest's own columns.
+double perftest(const Row& row, uint64_t iterations, const Options& options) {
+  const std::string output = output_of(pair_command(row, iterations), options);
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("#bytes") == std::string::npos) continue;
+    std::getline(lines, line);
+    std::istringstream words(line);
+    std::array<double, 6> numbers{};
+    for (double& number : numbers) words >> number;
+    // bytes, iterations, then: peak, average, Mpps; or t_min, t_max, t_typical, t_avg.
+    const double value = row.is_latency ? numbers[5] : numbers[4] * 1e6;
+    if (value > 0) return value;
+  }
+  throw ToolError(Exit::environment, row.program + " printed no row: " + output);
+}
+
+struct Measured {
+  double baseline = 0, perftest = 0, ratio = 0;  // medians; the ratio's own
+};
+
+Measured measure(const Row& row, const Options& options) {
+  const double pilot = baseline(row, options);
+  const double a_second = row.is_latency ? 1e6 / (2 * pilot) : pilot;
+  // A multiple of every post list in rows_of().
+  const auto iterations =
+      static_cast<uint64_t>(std::max(a_second * options.seconds, 1000.0)) / 16 * 16;
+  std::vector<double> bases, values, ratios;
+  for (int round = 0; round < options.rounds; ++round) {
+    if (::isatty(STDERR_FILENO) != 0)
+      std::fprintf(stderr, "\r\033[K%s: round %d of %d\r", row.program.c_str(), round + 1,
+                   options.rounds);
+    bases.push_back(baseline(row, options));
+    values.push_back(perftest(row, iterations, options));
+    ratios.push_back(values.back() / bases.back());
+  }
+  return {median(bases), median(values), median(ratios)};
+}
+
+std::vector<Row> rows_of(const Options& options) {
+  std::vector<Row> rows;
+  for (const std::string& size : options.sizes)
+    rows.push_back({"ib_write_bw", "write", parse_size(size).value_or(0), false, "0.85"});
+  rows.push_back({"ib_write_bw", "write", 64, false, "0.8"});
+  rows.push_back({"ib_write_bw -l 16", "write", 64, false, "1 M/s"});
+  rows.push_back({"ib_write_lat", "attach", 8, true, "at most 1.3"});
+  rows.push_back({"ib_send_lat", "flag", 8, true, "at most 3"});
+  return rows;
+}
+
+std::string cell(const char* format, double value) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+std::string table_row(const Row& row, const Measured& m) {
+  const auto shown = [&row](double value) {
+    if (row.is_latency) return cell("%.2f us", value);
+    if (row.bytes < 4096) return cell("%.2f M/s", value * 1e-6);
+    return cell("%.2f GB/s", value * static_cast<double>(row.bytes) * 1e-9);
+  };
+  return "| " + row.program + " | " + std::to_string(row.bytes) + " | " + shown(m.perftest) +
+         " | " + row.mode + " | " + shown(m.baseline) + " | " + cell("%.2f", m.ratio) + " | " +
+         row.goal + " |\n";
+}
+
+int body(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "Times programs of perftest on the software HCA and the bare kernel calls beneath, in turn; "
+      "prints medians and ratios.\nExit: 0, 2 usage, 3 a program is missing or failed.",
+      kName);
+  app.add_option("--sizes", options.sizes, "of ib_write_bw (64K,256K,1M,4M)")
+      ->delimiter(',')
+      ->transform(byte_size(4096, uint64_t{1} << 30));
+  app.add_option("--rounds", options.rounds, "rounds (5)")->check(whole_number(1, 1000));
+  app.add_option("--seconds", options.seconds, "length of each run (1)")
+      ->check(real_number(0.01, 600));
+  app.add_option("--results", options.results,
+                 "append the table to this file, as RESULTS.md has it");
+  if (parse_command_line(app, argc, argv)) return 0;
+  params_of_environment();
+  require_writable(options.results);
+
+  std::string text =
+      "The software HCA under perftest against bare calls of the kernel: medians of " +
+      std::to_string(options.rounds) + " rounds in\nturn, each about " +
+      detail::number_text(options.seconds) + " s; one hot buffer, neither bound. " + time_text() +
+      ", " + machine_text() +
+      ".\n\n| program | bytes | on the software HCA | bare | measured | ratio | goal |\n"
+      "|---|---:|---:|---|---:|---:|---:|\n";
+  for (const Row& row : rows_of(options)) text += table_row(row, measure(row, options));
+  text += "\n    build/bin/compare_perftest --results perf/RESULTS.md\n";
+  std::fputs(text.c_str(), stdout);
+  if (!options.results.empty()) {
+    std::ofstream file(options.results, std::ios::app);
+    file << "\n## " << text;
+    file.close();
+    if (!file) throw ToolError(Exit::environment, options.results + ": cannot be written");
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace noria::perf
+
+int main(int argc, char** argv) {
+  return noria::perf::run_tool(noria::perf::kName, &noria::perf::body, argc, argv);
+}
