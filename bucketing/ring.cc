@@ -105,7 +105,7 @@ Ring::Progress Ring::State::advance() {
   core_.domain().poll();
   if (!run_.is_active()) return Progress::none;
 
-  bool moved = has_sent_header_ && has_left_header_ ? work() : exchange_headers();
+  bool moved = has_sent_header_ && has_left_header_ ? work() : exchange_headers() || send_ahead();
   moved |= outbox_.collect(core_);
   if (!moved) {
     // A neighbour that has ended this collective may leave, while this rank still waits for the
@@ -141,6 +141,12 @@ bool Ring::State::exchange_headers() {
   inbox_.take(core_);
   has_left_header_ = true;
   return true;
+}
+
+// Messages need no word of the left neighbour's to be sent, only its slots.
+bool Ring::State::send_ahead() {
+  if (!has_sent_header_ || pulls_ || header_.kind == Kind::broadcast) return false;
+  return push_.send_chunks(core_, run_, outbox_);
 }
 
 bool Ring::State::is_header_right(const RingHeader& header) {

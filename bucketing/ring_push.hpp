@@ -27,12 +27,13 @@ class RingPush {
   void begin(const RingCore& core, const RingRun& run);
   // True when something moved. Adds at most one chunk.
   NORIA_HOT bool advance(RingCore& core, RingRun& run, RingInbox& inbox, RingOutbox& outbox);
+  // The half of advance() that needs nothing of the left neighbour.
+  NORIA_HOT bool send_chunks(RingCore& core, RingRun& run, RingOutbox& outbox);
   bool has_sent_all() const { return sent_.is_done(); }
 
   const PipelineWalk& waits_at() const { return added_; }
 
  private:
-  NORIA_HOT bool send_chunks(RingCore& core, RingRun& run, RingOutbox& outbox);
   NORIA_HOT bool add_oldest(RingCore& core, RingRun& run, RingInbox& inbox);
 
   const uint32_t ahead_;

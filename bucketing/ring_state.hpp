@@ -41,6 +41,7 @@ class Ring::State {
 
  private:
   NORIA_HOT bool exchange_headers();
+  NORIA_HOT bool send_ahead();
   NORIA_HOT bool work();
   bool needs_left() const;
   bool needs_right() const;
