@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/value_text.hpp"
 #include "bucketing/control_state.hpp"
 
 namespace noria::bucketing {
@@ -117,8 +118,9 @@ void ControlPlane::State::handle(int32_t rank, const Frame& frame) {
     case FrameType::failure: {
       const int32_t code = payload.take_i32();
       const std::string text = payload.take_text();
-      if (payload.is_good()) return is_root() ? hear({code, text}) : commit({code, text});
-      break;
+      // What is no failure must not become one that reads as success.
+      if (!payload.is_good() || code > NORIA_E_ARG || code < NORIA_E_INTERNAL) break;
+      return is_root() ? hear({code, printable(text)}) : commit({code, printable(text)});
     }
     case FrameType::goodbye: return on_goodbye(rank);
     case FrameType::gather_put:

@@ -282,13 +282,15 @@ TEST(StrangerTest, A_rank_of_another_job_is_told_that_it_is_not_of_this_one) {
   });
 }
 
-TEST(StrangerTest, A_member_that_sends_garbage_is_named) {
+// Rank 1 joins, sends `then`, and waits until rank 0 hangs up.
+void expect_member_is_named(const std::string& then) {
   const Rendezvous rendezvous = make_rendezvous(2);
   run_rank_threads(2, [&](int32_t rank) {
     if (rank == 0) {
       auto control = join(rendezvous, rank);
       ASSERT_TRUE(control.is_ok()) << control.failure().text;
       wait_until_failed(**control);
+      // Expect:
       EXPECT_EQ((*control)->failure().code, NORIA_E_PEER);
       EXPECT_TRUE(contains((*control)->failure().text, "rank 1 sent a control message"));
       return;
@@ -297,12 +299,24 @@ TEST(StrangerTest, A_member_that_sends_garbage_is_named) {
                                                     .token_high = rendezvous.token_high,
                                                     .rank = 1,
                                                     .size = 2}) +
-                                           std::string(64, '\x7f'));
-    // Expect: rank 0 hangs up.
+                                           then);
     char bytes[256];
     while (::recv(socket.get(), bytes, sizeof bytes, 0) > 0) {
     }
   });
+}
+
+TEST(StrangerTest, A_member_that_sends_garbage_is_named) {
+  expect_member_is_named(std::string(64, '\x7f'));
+}
+
+TEST(StrangerTest, A_member_whose_failure_is_none_is_named) {
+  for (const int32_t code : {0, 1, NORIA_E_INTERNAL - 1}) {
+    PayloadWriter payload;
+    payload.put_i32(code);
+    payload.put_text("all is well");
+    expect_member_is_named(encode_frame(FrameType::failure, payload.bytes()));
+  }
 }
 
 // ---- failures that fan out ----------------------------------------------------------------------
