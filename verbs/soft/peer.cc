@@ -73,9 +73,9 @@ bool Peer::prove_attach() const {
          std::memcmp(cookie, identity_.cookie, sizeof cookie) == 0;
 }
 
-bool Peer::has_ended() const {
+bool Peer::ends_within(Nanoseconds limit) const {
   pollfd ended{pidfd_.get(), POLLIN, 0};
-  return pidfd_.is_open() && ::poll(&ended, 1, 0) == 1;
+  return pidfd_.is_open() && ::poll(&ended, 1, static_cast<int>(limit / 1_ms)) == 1;
 }
 
 bool Peer::confirm_alive(Nanoseconds now) const {

@@ -68,7 +68,9 @@ class Peer {
   // Asks the kernel, at most once a millisecond: is the process that we know still there? A pid
   // alone could by now be somebody else.
   bool confirm_alive(Nanoseconds now) const;
-  bool has_ended() const;  // asks the kernel
+  bool has_ended() const { return ends_within(0); }  // asks the kernel
+  // Waits for it that long: a process that is ending has no memory long before it has ended.
+  bool ends_within(Nanoseconds limit) const;
   int pidfd() const { return pidfd_.get(); }
 
   // A fence waited in vain for the mark of queue pair `index`; whether it still stands, so that the

@@ -77,6 +77,11 @@ NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t f
         qp.target_peer->lose_attach();
         return {Step::moved};
       }
+      // Nothing else is left to try, so that it is worth a wait to tell a death from a refusal.
+      if (qp.target_peer->ends_within(200_ms)) {
+        qp.target_peer->mark_dead();
+        return {Step::moved};
+      }
       log(LogLevel::error,
           "qp 0x%x: the kernel forbids cross-memory attach to process %d; allow it, or set "
           "NORIA_SOFT_COPY to auto",
