@@ -51,7 +51,7 @@ std::string find_library() {
   const std::string folder = self.substr(0, self.rfind('/') + 1);
   // In the build tree and where the tree is installed.
   for (const char* step : {"../lib/", "../" NORIA_LIBDIR "/"}) {
-    const std::string found = real_path(folder + step + kLibrary);
+    std::string found = real_path(folder + step + kLibrary);
     if (found.empty() || ::access(found.c_str(), R_OK) != 0) continue;
     if (found.find_first_of(": ") != std::string::npos)
       throw ToolError(Exit::environment, found +

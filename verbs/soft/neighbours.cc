@@ -143,8 +143,9 @@ bool Neighbours::say_hello(Link& link) {
 bool Neighbours::on_listener() {
   MutexLock lock(mutex_);
   Link link = Link::accept(self_.listener);
-  if (link.is_open()) add_contact(std::move(link), 0);
-  return link.is_open() || (errno != EMFILE && errno != ENFILE);
+  if (!link.is_open()) return errno != EMFILE && errno != ENFILE;
+  add_contact(std::move(link), 0);
+  return true;
 }
 
 void Neighbours::on_link(int fd) {
