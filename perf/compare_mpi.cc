@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "perf/child_program.hpp"
@@ -185,12 +184,7 @@ int body(int argc, char** argv) {
     results.push_back(measure(options, parse_size(size).value_or(0)));
   const std::string report = report_of(options, results);
   std::fputs(report.c_str(), stdout);
-  if (!options.results.empty()) {
-    std::ofstream file(options.results, std::ios::app);
-    file << "\n## " << report;
-    file.close();
-    if (!file) throw ToolError(Exit::environment, options.results + ": cannot be written");
-  }
+  append_results(options.results, report);
   return 0;
 }
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <sstream>
 
 #include "perf/child_program.hpp"
@@ -163,12 +162,7 @@ int body(int argc, char** argv) {
   for (const Row& row : rows_of(options)) text += table_row(row, measure(row, options));
   text += "\n    build/bin/compare_perftest --results perf/RESULTS.md\n";
   std::fputs(text.c_str(), stdout);
-  if (!options.results.empty()) {
-    std::ofstream file(options.results, std::ios::app);
-    file << "\n## " << text;
-    file.close();
-    if (!file) throw ToolError(Exit::environment, options.results + ": cannot be written");
-  }
+  append_results(options.results, text);
   return 0;
 }
 

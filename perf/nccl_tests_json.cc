@@ -117,6 +117,14 @@ void require_writable(const std::string& path) {
     throw ToolError(Exit::environment, path + ": cannot be written: " + strerror(errno));
 }
 
+void append_results(const std::string& path, const std::string& section) {
+  if (path.empty()) return;
+  std::ofstream file(path, std::ios::app);
+  file << "\n## " << section;
+  file.close();
+  if (!file) throw ToolError(Exit::environment, path + ": cannot be written");
+}
+
 void require_printed() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;

@@ -42,6 +42,8 @@ std::string time_text();
 void write_file(const std::string& path, const std::string& text);
 // The same failure before a long run instead of after it. An empty path is fine.
 void require_writable(const std::string& path);
+// Adds a section to a RESULTS.md; an empty path is none. Throws ToolError if it cannot be written.
+void append_results(const std::string& path, const std::string& section);
 // Throws it when something printed since the start did not reach standard output.
 void require_printed();
 

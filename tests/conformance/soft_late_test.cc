@@ -2,20 +2,30 @@
 // nothing but its own calls and the device's service thread moves anything.
 
 #include <atomic>
+#include <memory>
 
 #include "tests/support/soft_link.hpp"
 
 namespace noria::test {
 namespace {
 
-TEST(SoftLate, What_is_posted_is_not_there_yet_and_lands_from_its_end) {
-  Crew crew({[](Post&) {
-    Hca hca;
-    const auto cq = hca.make_cq();
-    const auto a = hca.make_qp(cq.get()), b = hca.make_qp(cq.get());
-    const auto buffer = hca.make_buffer(8192);
+// Two queue pairs of one process, connected to each other.
+struct BothEnds {
+  Hca hca;
+  Owned<ibv_cq> cq = hca.make_cq();
+  Owned<ibv_qp> a = hca.make_qp(cq.get()), b = hca.make_qp(cq.get());
+  std::unique_ptr<Buffer> buffer = hca.make_buffer(8192);
+
+  BothEnds() {
     hca.connect(a.get(), hca.address_of(b.get()));
     hca.connect(b.get(), hca.address_of(a.get()));
+  }
+};
+
+TEST(SoftLate, What_is_posted_is_not_there_yet_and_lands_from_its_end) {
+  Crew crew({[](Post&) {
+    const BothEnds ends;
+    const auto& [hca, cq, a, b, buffer] = ends;
     const Region target{buffer->address() + 4096, buffer->rkey()};
     std::atomic_ref<uint8_t> first(buffer->data()[4096]), last(buffer->data()[4096 + 63]);
     constexpr int kRounds = 100;
@@ -56,12 +66,8 @@ TEST(SoftLate, What_is_posted_is_not_there_yet_and_lands_from_its_end) {
 
 TEST(SoftLate, What_follows_a_read_without_a_fence_may_carry_what_was_there_before) {
   Crew crew({[](Post&) {
-    Hca hca;
-    const auto cq = hca.make_cq();
-    const auto a = hca.make_qp(cq.get()), b = hca.make_qp(cq.get());
-    const auto buffer = hca.make_buffer(8192);
-    hca.connect(a.get(), hca.address_of(b.get()));
-    hca.connect(b.get(), hca.address_of(a.get()));
+    const BothEnds ends;
+    const auto& [hca, cq, a, b, buffer] = ends;
     uint8_t *const inbox = buffer->data(), *const source = inbox + 1024, *const sink = inbox + 2048;
     for (const bool is_fenced : {false, true}) {
       std::memset(inbox, 1, 64);

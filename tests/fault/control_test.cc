@@ -13,6 +13,7 @@
 #include "bucketing/bootstrap.hpp"
 #include "bucketing/control_wire.hpp"
 #include "bucketing/tcp.hpp"
+#include "tests/support/cpu_time.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace noria::bucketing {
@@ -464,15 +465,6 @@ TEST(ControlTest, Rank_0_that_left_is_named_at_once) {
 
 // ---- limits -------------------------------------------------------------------------------------
 
-double cpu_seconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 // Takes all descriptors but `spare`.
 void take_descriptors(int spare) {
   const rlimit limit{64, 64};
@@ -491,9 +483,9 @@ TEST(LimitTest, Rank_0_without_a_descriptor_for_callers_says_so_and_does_not_spi
       return;
     }
     take_descriptors(2);  // for the listener and the thread's wake-up
-    const double before = cpu_seconds();
+    const double before = test::cpu_seconds();
     const auto control = join(rendezvous, rank, 2_s);
-    const double used = cpu_seconds() - before;
+    const double used = test::cpu_seconds() - before;
     ASSERT_FALSE(control.is_ok());
     EXPECT_EQ(control.failure().code, NORIA_E_MISSING);
     EXPECT_TRUE(contains(control.failure().text, "rank 1 of 2 did not join"))

@@ -6,20 +6,12 @@
 
 #include <vector>
 
+#include "tests/support/cpu_time.hpp"
 #include "tests/support/crew.hpp"
 #include "tests/support/soft_fixture.hpp"
 
 namespace noria::test {
 namespace {
-
-double cpu_seconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 std::vector<int> take_all_descriptors() {
   const rlimit limit{256, 256};

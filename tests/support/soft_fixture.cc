@@ -245,24 +245,26 @@ int post(ibv_qp* qp, const SendSpec& spec) {
   return ibv_post_send(qp, &wr, &bad);
 }
 
-int post_recv(ibv_qp* qp, uint64_t id, const std::vector<Piece>& pieces) {
+namespace {
+template <class Queue>
+int post_recv_by(int (*call)(Queue*, ibv_recv_wr*, ibv_recv_wr**), Queue* queue, uint64_t id,
+                 const std::vector<Piece>& pieces) {
   std::vector<ibv_sge> sges = sges_of(pieces);
   ibv_recv_wr wr{.wr_id = id,
                  .next = nullptr,
                  .sg_list = sges.data(),
                  .num_sge = static_cast<int>(sges.size())};
   ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(qp, &wr, &bad);
+  return call(queue, &wr, &bad);
+}
+}  // namespace
+
+int post_recv(ibv_qp* qp, uint64_t id, const std::vector<Piece>& pieces) {
+  return post_recv_by(&ibv_post_recv, qp, id, pieces);
 }
 
 int post_recv(ibv_srq* srq, uint64_t id, const std::vector<Piece>& pieces) {
-  std::vector<ibv_sge> sges = sges_of(pieces);
-  ibv_recv_wr wr{.wr_id = id,
-                 .next = nullptr,
-                 .sg_list = sges.data(),
-                 .num_sge = static_cast<int>(sges.size())};
-  ibv_recv_wr* bad = nullptr;
-  return ibv_post_srq_recv(srq, &wr, &bad);
+  return post_recv_by(&ibv_post_srq_recv, srq, id, pieces);
 }
 
 ibv_async_event next_event(const Hca& hca) {

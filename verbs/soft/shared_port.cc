@@ -57,21 +57,31 @@ Joined map_port(Fd memory, Fd listener) {
   return port;
 }
 
+// A message of one byte with room for two descriptors.
+struct TwoDescriptors {
+  char word = 0;
+  iovec data{&word, sizeof word};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 2)] = {};
+  msghdr header{};
+
+  TwoDescriptors() {
+    header.msg_iov = &data;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+  }
+  TwoDescriptors(const TwoDescriptors&) = delete;
+  TwoDescriptors& operator=(const TwoDescriptors&) = delete;
+};
+
 // The two descriptors that hand_over() sends; false if they do not come in time.
 bool receive_port(int socket, Nanoseconds deadline, Fd* memory, Fd* listener) {
   pollfd ready{socket, POLLIN, 0};
   const Nanoseconds left = deadline - now_ns();
   if (left <= 0 || ::poll(&ready, 1, static_cast<int>(left / 1_ms) + 1) != 1) return false;
-  char word = 0;
-  iovec data{&word, sizeof word};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 2)] = {};
-  msghdr header{};
-  header.msg_iov = &data;
-  header.msg_iovlen = 1;
-  header.msg_control = control;
-  header.msg_controllen = sizeof control;
-  if (::recvmsg(socket, &header, MSG_CMSG_CLOEXEC) != sizeof word) return false;
-  const cmsghdr* rights = CMSG_FIRSTHDR(&header);
+  TwoDescriptors message;
+  if (::recvmsg(socket, &message.header, MSG_CMSG_CLOEXEC) != sizeof message.word) return false;
+  const cmsghdr* rights = CMSG_FIRSTHDR(&message.header);
   if (rights == nullptr || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS ||
       rights->cmsg_len != CMSG_LEN(sizeof(int) * 2))
     return false;
@@ -117,22 +127,15 @@ Joined join_port(const std::string& key) {
 void hand_over(const SharedPort& port) {
   const Fd asker(::accept4(port.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!asker.is_open() || !is_of_our_user(asker.get())) return;
-  char word = 0;
-  iovec data{&word, sizeof word};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 2)] = {};
-  msghdr header{};
-  header.msg_iov = &data;
-  header.msg_iovlen = 1;
-  header.msg_control = control;
-  header.msg_controllen = sizeof control;
-  cmsghdr* rights = CMSG_FIRSTHDR(&header);
+  TwoDescriptors message;
+  cmsghdr* rights = CMSG_FIRSTHDR(&message.header);
   rights->cmsg_level = SOL_SOCKET;
   rights->cmsg_type = SCM_RIGHTS;
   rights->cmsg_len = CMSG_LEN(sizeof(int) * 2);
   const int fds[2] = {port.memory.get(), port.listener.get()};
   std::memcpy(CMSG_DATA(rights), fds, sizeof fds);
   // Nothing to do where it fails: who asks sees the end of the connection and asks again.
-  (void)::sendmsg(asker.get(), &header, MSG_NOSIGNAL);
+  (void)::sendmsg(asker.get(), &message.header, MSG_NOSIGNAL);
 }
 
 }  // namespace noria::soft
