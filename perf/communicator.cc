@@ -67,8 +67,11 @@ Communicator::Communicator(LocalRank& rank) {
     if (has_news(rank) && end.wait_for(kOwnWord) != std::future_status::ready)
       throw ToolError(Exit::peer,
                       "joining the job: " + rank.take_news() + " before all had joined");
-  if (const noria_status status = end.get(); status != NORIA_OK)
-    throw ToolError(exit_of(status), "joining the job: " + joining->failure);
+  if (const noria_status status = end.get(); status != NORIA_OK) {
+    // What the library saw may be the consequence only: another rank's end after it gave up.
+    const std::string first_loss = has_news(rank) ? "; " + rank.take_news() : "";
+    throw ToolError(exit_of(status), "joining the job: " + joining->failure + first_loss);
+  }
   take(joining->comm);
 }
 

@@ -2,8 +2,13 @@
 #include "perf/local_ranks.hpp"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#include <array>
+#include <thread>
 
 #include "base/clock.hpp"
 #include "perf/communicator.hpp"
@@ -12,12 +17,15 @@
 namespace noria::perf {
 namespace {
 
+using Hook = std::function<void(LocalRank&)>;
+
 // Runs three ranks of which `victim` ends by `loss` before it joins.  Expect: the others name it.
-void expect_loss_is_named(int victim, const std::function<void(LocalRank&)>& loss) {
+void expect_loss_is_named(
+    int victim, const Hook& loss, const Hook& before_join = [](LocalRank&) {}) {
   testing::internal::CaptureStderr();
   const Nanoseconds before = now_ns();
   const LocalResult result = run_local_ranks({.tool = "test", .size = 3}, [&](LocalRank& rank) {
-    if (rank.rank() == victim) loss(rank);
+    rank.rank() == victim ? loss(rank) : before_join(rank);
     const Communicator comm(rank);
     return Exit::ok;
   });
@@ -39,6 +47,59 @@ TEST(Local_ranks, Name_a_rank_that_was_killed_before_it_joined) {
       rank.exchange_id();
       die(rank);
     });
+}
+
+// Waits until this process has a connection of TCP: the one to rank 0.
+void await_connection() {
+  const Nanoseconds deadline = now_ns() + 10_s;
+  while (now_ns() < deadline) {
+    for (int fd = 3; fd < 256; ++fd) {
+      sockaddr_storage peer{};
+      socklen_t bytes = sizeof peer;
+      if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) == 0 &&
+          peer.ss_family != AF_UNIX)
+        return;
+    }
+    std::this_thread::yield();
+  }
+}
+
+// Rank 0 gives up and ends while rank 1, held up when it hears of the loss, still waits for the
+// library's word: the end of rank 0 must not hide what caused it.
+TEST(Local_ranks, Name_a_lost_rank_where_rank_0_ended_next) {
+  std::array<int, 2> connected{}, held{};
+  ASSERT_EQ(::pipe(connected.data()), 0);
+  ASSERT_EQ(::pipe(held.data()), 0);
+  const auto hold_at_news = [&](int news) {
+    await_connection();
+    const pid_t pid = ::getpid();
+    EXPECT_EQ(::write(connected[1], "c", 1), 1);
+    pollfd loss{.fd = news, .events = POLLIN, .revents = 0};
+    ::poll(&loss, 1, -1);
+    EXPECT_EQ(::write(held[1], &pid, sizeof pid), static_cast<ssize_t>(sizeof pid));
+    ::raise(SIGSTOP);
+  };
+  const auto end_and_free_rank_1 = [&](LocalRank& rank) {
+    try {
+      const Communicator never_complete(rank);
+    } catch (const ToolError&) {
+      pid_t pid = 0;
+      EXPECT_EQ(::read(held[0], &pid, sizeof pid), static_cast<ssize_t>(sizeof pid));
+      ::kill(pid, SIGCONT);
+      throw;
+    }
+  };
+  const auto die_once_rank_1_is_connected = [&](LocalRank& rank) {
+    rank.exchange_id();
+    char byte = 0;
+    EXPECT_EQ(::read(connected[0], &byte, 1), 1);
+    die(rank);
+  };
+  expect_loss_is_named(2, die_once_rank_1_is_connected, [&](LocalRank& rank) {
+    if (rank.rank() == 0) end_and_free_rank_1(rank);
+    std::thread(hold_at_news, rank.news()).detach();
+  });
+  for (const int fd : {connected[0], connected[1], held[0], held[1]}) ::close(fd);
 }
 
 TEST(Local_ranks, Name_a_rank_that_ended_before_it_joined) {
