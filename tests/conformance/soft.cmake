@@ -1,17 +1,17 @@
 if(TARGET noria_softverbs)
-  include(support/soft.cmake)
-  noria_soft_test(NAME soft_rc_test LABELS conformance TIMEOUT 120
-                  SOURCES conformance/soft_rc_test.cc conformance/soft_queue_test.cc)
-  noria_soft_test(NAME soft_transitions_test LABELS conformance TIMEOUT 60 WAYS cma:late
-                  SOURCES conformance/soft_transitions_test.cc)
-  noria_soft_test(NAME soft_limits_test LABELS conformance TIMEOUT 60
-                  SOURCES conformance/soft_limits_test.cc)
-  noria_soft_test(NAME soft_atomic_test LABELS conformance TIMEOUT 60
-                  SOURCES conformance/soft_atomic_test.cc)
-  noria_soft_test(NAME soft_srq_test LABELS conformance TIMEOUT 60
-                  SOURCES conformance/soft_srq_test.cc)
-  noria_soft_test(NAME soft_channel_test LABELS conformance TIMEOUT 60
-                  SOURCES conformance/soft_channel_test.cc)
+  # What any verbs library must do.
+  noria_soft_test(NAME verbs_rc_test LABELS conformance TIMEOUT 120
+                  SOURCES conformance/verbs_rc_test.cc conformance/verbs_queue_test.cc)
+  noria_soft_test(NAME verbs_transitions_test LABELS conformance TIMEOUT 60 WAYS cma:late
+                  SOURCES conformance/verbs_transitions_test.cc)
+  foreach(part limits atomic srq channel)
+    noria_soft_test(NAME verbs_${part}_test LABELS conformance TIMEOUT 60
+                    SOURCES conformance/verbs_${part}_test.cc)
+  endforeach()
+
+  # What the software HCA has of its own.
+  noria_soft_test(NAME soft_counters_test LABELS conformance TIMEOUT 60
+                  SOURCES conformance/soft_counters_test.cc)
   noria_soft_test(NAME soft_late_test LABELS conformance TIMEOUT 60 WAYS cma:late
                   SOURCES conformance/soft_late_test.cc)
   noria_soft_test(NAME soft_devices_test LABELS conformance TIMEOUT 60 WAYS cma:late

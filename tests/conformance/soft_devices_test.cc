@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "base/units.hpp"
-#include "tests/support/soft_fixture.hpp"
+#include "tests/support/verbs_fixture.hpp"
 
 namespace noria::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <memory>
 
-#include "tests/support/soft_link.hpp"
+#include "tests/support/verbs_link.hpp"
 
 namespace noria::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <atomic>
 
 #include "base/units.hpp"
-#include "tests/support/soft_link.hpp"
+#include "tests/support/verbs_link.hpp"
 
 namespace noria::test {
 namespace {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <string>
 
-#include "tests/support/soft_fixture.hpp"
+#include "tests/support/verbs_fixture.hpp"
 
 namespace noria::test {
 namespace {

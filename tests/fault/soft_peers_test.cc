@@ -19,7 +19,7 @@
 #include <string>
 
 #include "base/units.hpp"
-#include "tests/support/soft_link.hpp"
+#include "tests/support/verbs_link.hpp"
 
 namespace noria::test {
 namespace {

@@ -1,9 +1,7 @@
-# The transport against strangers, dying peers and failing calls; worlds as in the conformance suite.
-if(NOT COMMAND noria_transport_test)
-  return()
+# The transport against strangers, dying peers and failing calls.
+if(TARGET noria_softverbs)
+  noria_ways_test(NAME transport_fault LABELS fault transport TIMEOUT 120 LIBS noria_transport
+    SOURCES fault/transport_handshake_test.cc fault/transport_peer_test.cc
+            fault/transport_calls_test.cc
+    WAYS cma:early:1qp cma:late:2qp)
 endif()
-
-noria_transport_test(NAME transport_fault LABELS fault TIMEOUT 120
-  SOURCES fault/transport_handshake_test.cc fault/transport_peer_test.cc
-          fault/transport_calls_test.cc
-  WORLDS cma:early:1 cma:late:2)

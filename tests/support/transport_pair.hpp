@@ -1,7 +1,7 @@
 // Two domains of one process and connections between them, for tests of the transport.
 //
 // The provider and its parameters come from the environment of the test, so that one suite runs
-// over every placement, copy path and number of queue pairs.
+// over every placement, copy path, number of queue pairs and of rails: all that the provider shows.
 //
 // Threads: one.
 #pragma once
@@ -41,7 +41,7 @@ inline std::shared_ptr<const verbs::Provider> provider_from_environment() {
 
 inline std::unique_ptr<transport::Domain> make_domain(
     const std::shared_ptr<const verbs::Provider>& provider, const Params& params) {
-  auto domain = transport::Domain::create(provider, params);
+  auto domain = transport::Domain::create(provider, params, transport::kMaxRails);
   EXPECT_TRUE(domain.is_ok()) << to_string(domain.failure().code());
   return domain.is_ok() ? std::move(*domain) : nullptr;
 }

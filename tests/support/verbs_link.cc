@@ -1,4 +1,4 @@
-#include "tests/support/soft_link.hpp"
+#include "tests/support/verbs_link.hpp"
 
 #include <poll.h>
 

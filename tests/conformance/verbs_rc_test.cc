@@ -1,17 +1,17 @@
-// What the specification says of a reliable connection, sentence by sentence, on the software HCA:
-// two processes, data compared byte for byte.
+// What the specification says of a reliable connection, sentence by sentence: two processes, data
+// compared byte for byte.
 //
 // The ctest entry chooses copy path and placement by environment; every test runs with memory of
 // the process's own and with memory that peers map.
 
 #include <atomic>
 
-#include "tests/support/soft_link.hpp"
+#include "tests/support/verbs_link.hpp"
 
 namespace noria::test {
 namespace {
 
-NORIA_TEST_BOTH_MEMORIES(SoftRc);
+NORIA_TEST_BOTH_MEMORIES(VerbsRc);
 
 constexpr uint32_t kSizes[] = {1, 7, 8, 9, 63, 64, 65, 255, 256, 257, 4095, 4097, 65536, 1048577};
 constexpr size_t kLargest = 1048577;
@@ -26,7 +26,7 @@ uint64_t lay_out(const Link& link, const Post& p, uint32_t bytes, uint64_t from 
   return seed;
 }
 
-TEST_P(SoftRc, Write_lands_byte_for_byte_and_nowhere_else) {
+TEST_P(VerbsRc, Write_lands_byte_for_byte_and_nowhere_else) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 2 * kInbound, .memory = GetParam()});
     for (const uint32_t bytes : kSizes) {
@@ -51,7 +51,7 @@ TEST_P(SoftRc, Write_lands_byte_for_byte_and_nowhere_else) {
   });
 }
 
-TEST_P(SoftRc, Read_brings_the_peers_bytes) {
+TEST_P(VerbsRc, Read_brings_the_peers_bytes) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 2 * kInbound, .memory = GetParam()});
     for (const uint32_t bytes : kSizes) {
@@ -74,7 +74,7 @@ TEST_P(SoftRc, Read_brings_the_peers_bytes) {
   });
 }
 
-TEST_P(SoftRc, Send_fills_the_posted_receive) {
+TEST_P(VerbsRc, Send_fills_the_posted_receive) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 2 * kInbound, .memory = GetParam()});
     for (const uint32_t bytes : kSizes) {
@@ -98,7 +98,7 @@ TEST_P(SoftRc, Send_fills_the_posted_receive) {
   });
 }
 
-TEST_P(SoftRc, Write_with_immediate_consumes_a_receive_after_its_data_is_in_place) {
+TEST_P(VerbsRc, Write_with_immediate_consumes_a_receive_after_its_data_is_in_place) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 2 * kInbound, .memory = GetParam()});
     for (const uint32_t bytes : kSizes) {
@@ -132,7 +132,7 @@ TEST_P(SoftRc, Write_with_immediate_consumes_a_receive_after_its_data_is_in_plac
   });
 }
 
-TEST_P(SoftRc, Send_with_immediate_carries_both) {
+TEST_P(VerbsRc, Send_with_immediate_carries_both) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 8192, .memory = GetParam()});
     paint(link.buffer->data(), 1000, static_cast<uint64_t>(p.side));
@@ -157,7 +157,7 @@ TEST_P(SoftRc, Send_with_immediate_carries_both) {
   });
 }
 
-TEST_P(SoftRc, Inline_data_may_be_overwritten_once_post_returns) {
+TEST_P(VerbsRc, Inline_data_may_be_overwritten_once_post_returns) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 8192, .memory = GetParam()});
     const auto side = static_cast<uint64_t>(p.side);
@@ -185,7 +185,7 @@ TEST_P(SoftRc, Inline_data_may_be_overwritten_once_post_returns) {
   });
 }
 
-TEST_P(SoftRc, Scatter_lists_gather_and_scatter_in_order) {
+TEST_P(VerbsRc, Scatter_lists_gather_and_scatter_in_order) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 65536, .memory = GetParam()});
     const auto side = static_cast<uint64_t>(p.side);
@@ -232,7 +232,7 @@ TEST_P(SoftRc, Scatter_lists_gather_and_scatter_in_order) {
   });
 }
 
-TEST_P(SoftRc, Zero_bytes_complete_like_any_other) {
+TEST_P(VerbsRc, Zero_bytes_complete_like_any_other) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 4096, .memory = GetParam()});
     for (uint64_t i = 0; i < 3; ++i) ASSERT_EQ(post_recv(link.qp.get(), 10 + i, {}), 0);
@@ -259,7 +259,7 @@ TEST_P(SoftRc, Zero_bytes_complete_like_any_other) {
   });
 }
 
-TEST_P(SoftRc, A_target_that_never_calls_the_library_is_written_and_read) {
+TEST_P(VerbsRc, A_target_that_never_calls_the_library_is_written_and_read) {
   run_pair(
       [](Post& p) {
         Link link(p, {.bytes = 4 << 20, .memory = GetParam()});
@@ -292,7 +292,7 @@ TEST_P(SoftRc, A_target_that_never_calls_the_library_is_written_and_read) {
       });
 }
 
-TEST_P(SoftRc, A_posted_write_lands_though_its_poster_never_polls_again) {
+TEST_P(VerbsRc, A_posted_write_lands_though_its_poster_never_polls_again) {
   run_pair(
       [](Post& p) {
         Link link(p, {.bytes = 1 << 20, .memory = GetParam()});
@@ -328,7 +328,7 @@ TEST_P(SoftRc, A_posted_write_lands_though_its_poster_never_polls_again) {
       });
 }
 
-TEST_P(SoftRc, Messages_of_many_megabytes_arrive_whole) {
+TEST_P(VerbsRc, Messages_of_many_megabytes_arrive_whole) {
   run_pair([](Post& p) {
     constexpr uint32_t kMost = 64 << 20;
     Link link(p, {.bytes = 2u * kMost, .memory = GetParam()});

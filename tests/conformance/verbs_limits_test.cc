@@ -1,11 +1,10 @@
-// Limits that two sides must agree on, or that a program must keep to: where hardware would fail,
-// the software HCA does, whatever it could do itself.
+// Limits that two sides must agree on, or that a program must keep to: whoever passes one is told.
 
 #include <sys/mman.h>
 
 #include <set>
 
-#include "tests/support/soft_link.hpp"
+#include "tests/support/verbs_link.hpp"
 
 namespace noria::test {
 namespace {
@@ -44,7 +43,7 @@ LinkSpec depths(const Post& p, uint8_t theirs) {
   return {.connect = {.reads_in_flight = p.side == 0 ? uint8_t{16} : theirs}};
 }
 
-TEST(SoftLimits, More_reads_under_way_than_the_target_answers_are_an_invalid_request) {
+TEST(VerbsLimits, More_reads_under_way_than_the_target_answers_are_an_invalid_request) {
   run_pair([](Post& p) {
     Link link(p, depths(p, 1));
     if (p.side == 0) {
@@ -59,7 +58,7 @@ TEST(SoftLimits, More_reads_under_way_than_the_target_answers_are_an_invalid_req
   });
 }
 
-TEST(SoftLimits, As_many_reads_as_the_target_answers_are_well_however_deep_the_initiator) {
+TEST(VerbsLimits, As_many_reads_as_the_target_answers_are_well_however_deep_the_initiator) {
   run_pair([](Post& p) {
     Link link(p, depths(p, 2));
     if (p.side == 0) {
@@ -79,7 +78,7 @@ TEST(SoftLimits, As_many_reads_as_the_target_answers_are_well_however_deep_the_i
   });
 }
 
-TEST(SoftLimits, A_queue_without_room_for_reads_reads_nothing) {
+TEST(VerbsLimits, A_queue_without_room_for_reads_reads_nothing) {
   run_pair([](Post& p) {
     Link link(p, {.connect = {.reads_in_flight = p.side == 0 ? uint8_t{0} : uint8_t{16}}});
     if (p.side == 0) {
@@ -109,7 +108,7 @@ void expect_at_mtu(ibv_wr_opcode opcode, uint32_t bytes, ibv_wc_status status) {
   });
 }
 
-TEST(SoftLimits, Sides_that_differ_in_path_mtu_pass_single_packets_only) {
+TEST(VerbsLimits, Sides_that_differ_in_path_mtu_pass_single_packets_only) {
   for (const ibv_wr_opcode opcode : {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
     expect_at_mtu(opcode, 1024, IBV_WC_SUCCESS);
     expect_at_mtu(opcode, 1025,
@@ -117,7 +116,7 @@ TEST(SoftLimits, Sides_that_differ_in_path_mtu_pass_single_packets_only) {
   }
 }
 
-TEST(SoftLimits, Memory_is_registered_only_with_the_access_that_it_has) {
+TEST(VerbsLimits, Memory_is_registered_only_with_the_access_that_it_has) {
   Crew crew({[](Post&) {
     Hca hca;
     constexpr size_t kPages = 3 * 4096;
@@ -148,7 +147,7 @@ TEST(SoftLimits, Memory_is_registered_only_with_the_access_that_it_has) {
   EXPECT_EQ(crew.wait(0).exit_code, 0);
 }
 
-TEST(SoftLimits, A_device_has_what_it_says_and_not_one_more) {
+TEST(VerbsLimits, A_device_has_what_it_says_and_not_one_more) {
   Crew crew({[](Post&) {
     Hca hca;
     ibv_device_attr limits{};
@@ -179,7 +178,7 @@ TEST(SoftLimits, A_device_has_what_it_says_and_not_one_more) {
   EXPECT_EQ(crew.wait(0).exit_code, 0);
 }
 
-TEST(SoftLimits, An_overrun_costs_the_completion_queue_and_every_queue_pair_that_uses_it) {
+TEST(VerbsLimits, An_overrun_costs_the_completion_queue_and_every_queue_pair_that_uses_it) {
   run_pair([](Post& p) {
     Hca hca;
     const auto small = hca.make_cq(2), large = hca.make_cq();

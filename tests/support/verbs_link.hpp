@@ -1,4 +1,4 @@
-// Link: one connection of the software HCA between the two processes of a pair, with one buffer on
+// Link: one reliable connection between the two processes of a pair, with one buffer on
 // each side and the knowledge of the other's.
 //
 // Threads: one at a time.
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/soft_fixture.hpp"
+#include "tests/support/verbs_fixture.hpp"
 
 namespace noria::test {
 

@@ -1,15 +1,15 @@
-// Completion channels of the software HCA: a sleeper is woken, once, and never too late.
+// Completion channels: a sleeper is woken, once, and never too late.
 
 #include <fcntl.h>
 
-#include "tests/support/soft_link.hpp"
+#include "tests/support/verbs_link.hpp"
 
 namespace noria::test {
 namespace {
 
 constexpr LinkSpec kSleepy{.bytes = 4 << 20, .sleeps = true};
 
-TEST(SoftChannel, A_sleeper_is_woken_by_what_arrives) {
+TEST(VerbsChannel, A_sleeper_is_woken_by_what_arrives) {
   run_pair(
       [](Post& p) {
         Link link(p, kSleepy);
@@ -34,7 +34,7 @@ TEST(SoftChannel, A_sleeper_is_woken_by_what_arrives) {
       });
 }
 
-TEST(SoftChannel, A_sleeper_is_woken_by_its_own_requests_too) {
+TEST(VerbsChannel, A_sleeper_is_woken_by_its_own_requests_too) {
   run_pair([](Post& p) {
     Link link(p, kSleepy);
     for (uint64_t i = 0; i < 50; ++i) {
@@ -53,7 +53,7 @@ TEST(SoftChannel, A_sleeper_is_woken_by_its_own_requests_too) {
   });
 }
 
-TEST(SoftChannel, No_event_is_lost_or_spurious_between_arm_and_poll) {
+TEST(VerbsChannel, No_event_is_lost_or_spurious_between_arm_and_poll) {
   run_pair([](Post& p) {
     constexpr uint64_t kMessages = 3000;
     constexpr uint64_t kWindow = 8;
@@ -80,7 +80,7 @@ TEST(SoftChannel, No_event_is_lost_or_spurious_between_arm_and_poll) {
   });
 }
 
-TEST(SoftChannel, An_arm_gives_one_event) {
+TEST(VerbsChannel, An_arm_gives_one_event) {
   run_pair(
       [](Post& p) {
         Link link(p, kSleepy);
@@ -106,7 +106,7 @@ TEST(SoftChannel, An_arm_gives_one_event) {
       });
 }
 
-TEST(SoftChannel, An_unarmed_queue_raises_no_event) {
+TEST(VerbsChannel, An_unarmed_queue_raises_no_event) {
   run_pair([](Post& p) {
     Link link(p, kSleepy);
     const bool sends = p.side == 0;
@@ -119,7 +119,7 @@ TEST(SoftChannel, An_unarmed_queue_raises_no_event) {
   });
 }
 
-TEST(SoftChannel, Solicited_only_sleeps_through_what_is_not_solicited) {
+TEST(VerbsChannel, Solicited_only_sleeps_through_what_is_not_solicited) {
   run_pair(
       [](Post& p) {
         Link link(p, kSleepy);
@@ -149,7 +149,7 @@ TEST(SoftChannel, Solicited_only_sleeps_through_what_is_not_solicited) {
       });
 }
 
-TEST(SoftChannel, A_non_blocking_channel_answers_at_once) {
+TEST(VerbsChannel, A_non_blocking_channel_answers_at_once) {
   run_pair([](Post& p) {
     Link link(p, kSleepy);
     const int flags = fcntl(link.channel->fd, F_GETFL);

@@ -4,7 +4,7 @@
 //
 // One process, no transfer: the ctest entry's copy path and placement do not matter.
 
-#include "tests/support/soft_link.hpp"
+#include "tests/support/verbs_link.hpp"
 
 namespace noria::test {
 namespace {
@@ -48,7 +48,7 @@ const Step* find_step(ibv_qp_state from, ibv_qp_state to) {
   return nullptr;
 }
 
-class SoftTransitions : public testing::Test {
+class VerbsTransitions : public testing::Test {
  protected:
   // Every attribute good, whether it is asked for or not.
   ibv_qp_attr attributes(ibv_qp_state from, ibv_qp_state to) const {
@@ -112,7 +112,7 @@ class SoftTransitions : public testing::Test {
   Owned<ibv_qp> qp_;
 };
 
-TEST_F(SoftTransitions, Need_all_that_belongs_to_them_and_take_nothing_else) {
+TEST_F(VerbsTransitions, Need_all_that_belongs_to_them_and_take_nothing_else) {
   in_a_child([&] {
     for (const Step& step : kSteps) {
       SCOPED_TRACE(testing::Message() << "from " << step.from << " to " << step.to);
@@ -139,7 +139,7 @@ TEST_F(SoftTransitions, Need_all_that_belongs_to_them_and_take_nothing_else) {
   });
 }
 
-TEST_F(SoftTransitions, Do_not_exist_beside_those_of_the_table) {
+TEST_F(VerbsTransitions, Do_not_exist_beside_those_of_the_table) {
   in_a_child([&] {
     for (const ibv_qp_state from : kStates) {
       if (from == IBV_QPS_SQD || from == IBV_QPS_SQE) continue;  // cannot be reached
@@ -155,7 +155,7 @@ TEST_F(SoftTransitions, Do_not_exist_beside_those_of_the_table) {
   });
 }
 
-TEST_F(SoftTransitions, Refuse_values_that_no_device_has) {
+TEST_F(VerbsTransitions, Refuse_values_that_no_device_has) {
   in_a_child([&] {
     const auto refuses = [&](ibv_qp_state from, ibv_qp_state to, void (*spoil)(ibv_qp_attr*)) {
       bring_to(from);
@@ -183,7 +183,7 @@ TEST_F(SoftTransitions, Refuse_values_that_no_device_has) {
   });
 }
 
-TEST_F(SoftTransitions, What_was_set_is_what_a_query_tells) {
+TEST_F(VerbsTransitions, What_was_set_is_what_a_query_tells) {
   in_a_child([&] {
     ASSERT_NO_FATAL_FAILURE(bring_to(IBV_QPS_RTS));
     const ibv_qp_attr set = attributes(IBV_QPS_RTS, IBV_QPS_RTS), told = query();

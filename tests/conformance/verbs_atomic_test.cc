@@ -3,12 +3,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tests/support/soft_link.hpp"
+#include "tests/support/verbs_link.hpp"
 
 namespace noria::test {
 namespace {
 
-NORIA_TEST_BOTH_MEMORIES(SoftAtomic);
+NORIA_TEST_BOTH_MEMORIES(VerbsAtomic);
 
 constexpr int kAtomicAccess = kAllAccess | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr uint64_t kResult = 1024;  // where in our buffer the answer goes
@@ -42,7 +42,7 @@ uint64_t run(const Link& link, const SendSpec& spec, ibv_wc_opcode as) {
   return word_at(*link.buffer, kResult);
 }
 
-TEST_P(SoftAtomic, Changes_the_word_and_brings_back_what_was_there) {
+TEST_P(VerbsAtomic, Changes_the_word_and_brings_back_what_was_there) {
   run_pair([](Post& p) {
     Link link(p, atomic_link(GetParam()));
     const auto side = static_cast<uint64_t>(p.side);
@@ -69,7 +69,7 @@ TEST_P(SoftAtomic, Changes_the_word_and_brings_back_what_was_there) {
   });
 }
 
-TEST_P(SoftAtomic, Is_one_step_for_all_who_add_at_once) {
+TEST_P(VerbsAtomic, Is_one_step_for_all_who_add_at_once) {
   constexpr uint64_t kRounds = 200;
   run_pair([](Post& p) {
     Link link(p, atomic_link(GetParam()));
@@ -118,7 +118,7 @@ void expect_refusal(ibv_wc_status status, SendSpec (*make)(const Link&), int acc
   });
 }
 
-TEST(SoftAtomicErrors, Are_those_of_the_specification) {
+TEST(VerbsAtomicErrors, Are_those_of_the_specification) {
   // Not on a boundary of eight bytes.
   expect_refusal(IBV_WC_REM_INV_REQ_ERR, [](const Link& l) { return add_to(l, l.at(68), 1); });
   // A key that is not one, a region and a queue pair that do not allow it.
@@ -136,7 +136,7 @@ TEST(SoftAtomicErrors, Are_those_of_the_specification) {
   });
 }
 
-TEST(SoftAtomicErrors, The_device_says_that_it_has_atomics) {
+TEST(VerbsAtomicErrors, The_device_says_that_it_has_atomics) {
   Crew crew({[](Post&) {
     Hca hca;
     ibv_device_attr limits{};
@@ -146,7 +146,7 @@ TEST(SoftAtomicErrors, The_device_says_that_it_has_atomics) {
   EXPECT_EQ(crew.wait(0).exit_code, 0);
 }
 
-TEST(SoftFileMemory, Is_written_and_read_by_its_offset_and_its_iova) {
+TEST(VerbsFileMemory, Is_written_and_read_by_its_offset_and_its_iova) {
   run_pair([](Post& p) {
     Link link(p);
     constexpr uint64_t kFileBytes = 4 * 4096, kOffset = 4096 + 512, kBytes = 8192, kIova = 1 << 20;
@@ -188,7 +188,7 @@ TEST(SoftFileMemory, Is_written_and_read_by_its_offset_and_its_iova) {
   });
 }
 
-TEST(SoftFileMemory, Is_not_registered_beyond_its_end_or_without_a_descriptor) {
+TEST(VerbsFileMemory, Is_not_registered_beyond_its_end_or_without_a_descriptor) {
   Crew crew({[](Post&) {
     Hca hca;
     const int fd = memfd_create("exported", MFD_CLOEXEC);

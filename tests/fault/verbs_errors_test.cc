@@ -1,4 +1,4 @@
-// Wrong use of the software HCA: each mistake is answered with the status that the specification
+// Wrong use of the verbs: each mistake is answered with the status that the specification
 // gives it, nothing lands that should not, and what was queued behind it is flushed.
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/support/soft_link.hpp"
+#include "tests/support/verbs_link.hpp"
 
 namespace noria::test {
 namespace {
@@ -44,7 +44,7 @@ void expect_refusal(ibv_wc_status status, SendSpec (*make)(const Link&),
   });
 }
 
-TEST(SoftErrors, A_wrong_remote_key_is_refused) {
+TEST(VerbsErrors, A_wrong_remote_key_is_refused) {
   expect_refusal(IBV_WC_REM_ACCESS_ERR, [](const Link& l) {
     return l.write(1, 64, {l.remote.address, l.remote.rkey ^ 0x40});
   });
@@ -53,7 +53,7 @@ TEST(SoftErrors, A_wrong_remote_key_is_refused) {
   });
 }
 
-TEST(SoftErrors, Remote_bounds_are_exact) {
+TEST(VerbsErrors, Remote_bounds_are_exact) {
   expect_refusal(IBV_WC_REM_ACCESS_ERR, [](const Link& l) {
     return l.write(1, 64, {l.remote.address + 65536 - 63, l.remote.rkey});
   });
@@ -66,7 +66,7 @@ TEST(SoftErrors, Remote_bounds_are_exact) {
   });
 }
 
-TEST(SoftErrors, Remote_access_must_be_granted_by_the_region) {
+TEST(VerbsErrors, Remote_access_must_be_granted_by_the_region) {
   expect_refusal(
       IBV_WC_REM_ACCESS_ERR, [](const Link& l) { return l.write(1, 64, l.remote); }, {},
       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
@@ -75,12 +75,12 @@ TEST(SoftErrors, Remote_access_must_be_granted_by_the_region) {
       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 }
 
-TEST(SoftErrors, Remote_access_must_be_granted_by_the_queue_pair) {
+TEST(VerbsErrors, Remote_access_must_be_granted_by_the_queue_pair) {
   expect_refusal(IBV_WC_REM_ACCESS_ERR, [](const Link& l) { return l.write(1, 64, l.remote); },
                  {.access = IBV_ACCESS_REMOTE_READ});
 }
 
-TEST(SoftErrors, A_wrong_local_key_or_bound_is_refused_here) {
+TEST(VerbsErrors, A_wrong_local_key_or_bound_is_refused_here) {
   run_pair([](Post& p) {
     Link link(p);
     for (const bool key : {true, false}) {
@@ -99,7 +99,7 @@ TEST(SoftErrors, A_wrong_local_key_or_bound_is_refused_here) {
   });
 }
 
-TEST(SoftErrors, A_read_needs_local_write_access) {
+TEST(VerbsErrors, A_read_needs_local_write_access) {
   run_pair([](Post& p) {
     Link link(p);
     const auto readonly = link.hca.make_buffer(4096, Memory::plain, IBV_ACCESS_REMOTE_READ);
@@ -113,7 +113,7 @@ TEST(SoftErrors, A_read_needs_local_write_access) {
   });
 }
 
-TEST(SoftErrors, An_old_key_does_not_come_alive_again) {
+TEST(VerbsErrors, An_old_key_does_not_come_alive_again) {
   run_pair([](Post& p) {
     Link link(p);
     std::memset(link.buffer->data(), p.side == 1 ? 0x55 : 0x77, link.buffer->size());
@@ -139,7 +139,7 @@ TEST(SoftErrors, An_old_key_does_not_come_alive_again) {
   });
 }
 
-TEST(SoftErrors, A_message_longer_than_its_receive_fails_on_both_sides) {
+TEST(VerbsErrors, A_message_longer_than_its_receive_fails_on_both_sides) {
   for (const uint32_t bytes : {101u, 5000u}) {
     run_pair([bytes](Post& p) {
       Link link(p);
@@ -167,7 +167,7 @@ TEST(SoftErrors, A_message_longer_than_its_receive_fails_on_both_sides) {
   }
 }
 
-TEST(SoftErrors, Receiver_not_ready_gives_up_after_its_retries) {
+TEST(VerbsErrors, Receiver_not_ready_gives_up_after_its_retries) {
   run_pair([](Post& p) {
     Link link(p, {.connect = {.rnr_retry = 2}});
     if (p.side == 0) {
@@ -180,7 +180,7 @@ TEST(SoftErrors, Receiver_not_ready_gives_up_after_its_retries) {
   });
 }
 
-TEST(SoftErrors, A_queue_pair_in_error_flushes_both_queues_and_what_is_posted_later) {
+TEST(VerbsErrors, A_queue_pair_in_error_flushes_both_queues_and_what_is_posted_later) {
   run_pair([](Post& p) {
     Link link(p, {.qp = {.send_depth = 8, .recv_depth = 8}});
     for (uint64_t i = 0; i < 5; ++i) ASSERT_EQ(post_recv(link.qp.get(), 100 + i, {}), 0);
@@ -204,7 +204,7 @@ TEST(SoftErrors, A_queue_pair_in_error_flushes_both_queues_and_what_is_posted_la
   });
 }
 
-TEST(SoftErrors, A_sleeper_is_woken_by_a_flush) {
+TEST(VerbsErrors, A_sleeper_is_woken_by_a_flush) {
   run_pair([](Post& p) {
     Hca hca;
     const auto channel = hca.make_channel();
@@ -223,7 +223,7 @@ TEST(SoftErrors, A_sleeper_is_woken_by_a_flush) {
   });
 }
 
-TEST(SoftErrors, Requests_are_refused_in_states_that_have_no_use_for_them) {
+TEST(VerbsErrors, Requests_are_refused_in_states_that_have_no_use_for_them) {
   run_pair([](Post& p) {
     Hca hca;
     const auto cq = hca.make_cq();
@@ -240,7 +240,7 @@ TEST(SoftErrors, Requests_are_refused_in_states_that_have_no_use_for_them) {
   });
 }
 
-TEST(SoftErrors, Transitions_need_their_attributes_and_their_order) {
+TEST(VerbsErrors, Transitions_need_their_attributes_and_their_order) {
   run_pair([](Post& p) {
     Hca hca;
     const auto cq = hca.make_cq();
@@ -262,7 +262,7 @@ TEST(SoftErrors, Transitions_need_their_attributes_and_their_order) {
   });
 }
 
-TEST(SoftErrors, Queues_are_as_deep_as_was_asked_and_say_when_full) {
+TEST(VerbsErrors, Queues_are_as_deep_as_was_asked_and_say_when_full) {
   run_pair([](Post& p) {
     Link link(p, {.qp = {.send_depth = 8, .recv_depth = 8, .sges = 2, .inline_bytes = 32}});
     ibv_qp_attr attr{};
@@ -305,7 +305,7 @@ TEST(SoftErrors, Queues_are_as_deep_as_was_asked_and_say_when_full) {
   });
 }
 
-TEST(SoftErrors, What_is_in_use_is_not_destroyed) {
+TEST(VerbsErrors, What_is_in_use_is_not_destroyed) {
   run_pair([](Post& p) {
     Hca hca;
     const auto channel = hca.make_channel();
@@ -324,26 +324,6 @@ TEST(SoftErrors, What_is_in_use_is_not_destroyed) {
   });
 }
 
-TEST(SoftErrors, Without_descriptors_nothing_is_made_and_the_reason_is_told) {
-  Crew crew({[](Post&) {
-    Hca hca;
-    const int next = dup(STDERR_FILENO);
-    ASSERT_GE(next, 0);
-    close(next);
-    rlimit limit{};
-    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = limit.rlim_max};
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-    EXPECT_EQ(verbs().create_comp_channel(hca.context()), nullptr);
-    EXPECT_EQ(errno, EMFILE);
-    EXPECT_EQ(verbs().noria_alloc(hca.context(), 4096), nullptr);
-    EXPECT_EQ(errno, EMFILE);
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    EXPECT_NE(hca.make_channel(), nullptr);
-  }});
-  EXPECT_EQ(crew.wait(0).exit_code, 0);
-}
-
 // Whether an asynchronous event is there to be taken within `timeout_ms`.
 bool has_async_event(const Hca& hca, int timeout_ms) {
   pollfd p{.fd = hca.context()->async_fd, .events = POLLIN, .revents = 0};
@@ -360,7 +340,7 @@ void break_the_rules(Link& link, int side) {
   }
 }
 
-TEST(SoftErrors, An_event_is_told_on_a_descriptor_and_destruction_waits_for_its_acknowledgement) {
+TEST(VerbsErrors, An_event_is_told_on_a_descriptor_and_destruction_waits_for_its_acknowledgement) {
   run_pair([](Post& p) {
     Link link(p);
     EXPECT_FALSE(has_async_event(link.hca, 0));
@@ -386,7 +366,7 @@ TEST(SoftErrors, An_event_is_told_on_a_descriptor_and_destruction_waits_for_its_
   });
 }
 
-TEST(SoftErrors, Events_of_what_is_destroyed_are_gone_from_the_descriptor_too) {
+TEST(VerbsErrors, Events_of_what_is_destroyed_are_gone_from_the_descriptor_too) {
   run_pair([](Post& p) {
     Link link(p);
     ASSERT_NO_FATAL_FAILURE(break_the_rules(link, p.side));
@@ -401,7 +381,7 @@ TEST(SoftErrors, Events_of_what_is_destroyed_are_gone_from_the_descriptor_too) {
   });
 }
 
-TEST(SoftErrors, A_completion_queue_that_overruns_says_so) {
+TEST(VerbsErrors, A_completion_queue_that_overruns_says_so) {
   run_pair([](Post& p) {
     Hca hca;
     const auto small = hca.make_cq(4);

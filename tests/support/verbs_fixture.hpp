@@ -1,8 +1,9 @@
-// The software HCA as a test sees it: a verbs library loaded by path, and handles that expect every
-// close to succeed.
+// Verbs as a test sees them: a library loaded by name, and handles that expect every close to
+// succeed.
 //
-// The library is the one NORIA_IBVERBS names; it is loaded with dlopen and dlvsym, as noria and
-// NCCL do, never linked. Everything here runs in the children of a Crew.
+// The library is the one NORIA_IBVERBS names: the software HCA's, or libibverbs.so.1 of a machine
+// that has a device. It is loaded with dlopen and dlvsym, as noria and NCCL do, never linked.
+// Everything here runs in the children of a Crew.
 //
 // Threads: one at a time, but for verbs() after its first call.
 #pragma once
@@ -53,6 +54,7 @@ struct Verbs {
 #define NORIA_TEST_VERBS_MEMBER(name, version) decltype(&::ibv_##name) name = nullptr;
   NORIA_TEST_VERBS(NORIA_TEST_VERBS_MEMBER)
 #undef NORIA_TEST_VERBS_MEMBER
+  // The software HCA's own; null with another library. Only tests named soft_ call them.
   IbvNoriaAlloc noria_alloc = nullptr;
   IbvNoriaFree noria_free = nullptr;
   IbvNoriaStats noria_stats = nullptr;
@@ -68,7 +70,8 @@ struct Closer {
 template <class T>
 using Owned = std::unique_ptr<T, Closer<T>>;
 
-enum class Memory { plain, mapped };  // the process's own, or what peers map
+// The process's own, or of the library's own allocator where it has one: what peers map.
+enum class Memory { plain, mapped };
 
 // Zeroed memory, registered.
 class Buffer {

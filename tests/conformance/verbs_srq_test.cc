@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "tests/support/soft_link.hpp"
+#include "tests/support/verbs_link.hpp"
 
 namespace noria::test {
 namespace {
@@ -42,7 +42,7 @@ struct Share {
   Wire& wire;
 };
 
-TEST(SoftSrq, Every_receive_is_there_for_every_queue_pair) {
+TEST(VerbsSrq, Every_receive_is_there_for_every_queue_pair) {
   run_pair([](Post& p) {
     Share s(p, 16);
     constexpr uint64_t kMessages = 16;
@@ -73,7 +73,7 @@ TEST(SoftSrq, Every_receive_is_there_for_every_queue_pair) {
   });
 }
 
-TEST(SoftSrq, Many_messages_come_through_a_short_queue) {
+TEST(VerbsSrq, Many_messages_come_through_a_short_queue) {
   run_pair([](Post& p) {
     Share s(p, 4);
     constexpr uint64_t kMessages = 400;
@@ -99,7 +99,8 @@ TEST(SoftSrq, Many_messages_come_through_a_short_queue) {
   });
 }
 
-TEST(SoftSrq, A_sender_without_patience_is_served_from_what_is_there_and_refused_from_what_is_not) {
+TEST(VerbsSrq,
+     A_sender_without_patience_is_served_from_what_is_there_and_refused_from_what_is_not) {
   run_pair([](Post& p) {
     Share s(p, 4, {.rnr_retry = 0});
     if (p.side == 1) {
@@ -116,7 +117,7 @@ TEST(SoftSrq, A_sender_without_patience_is_served_from_what_is_there_and_refused
   });
 }
 
-TEST(SoftSrq, A_sender_with_patience_waits_for_a_receive) {
+TEST(VerbsSrq, A_sender_with_patience_waits_for_a_receive) {
   run_pair([](Post& p) {
     Share s(p, 4);
     if (p.side == 0) {
@@ -132,7 +133,7 @@ TEST(SoftSrq, A_sender_with_patience_waits_for_a_receive) {
   });
 }
 
-TEST(SoftSrq, Running_low_is_told_once_for_each_time_it_is_asked) {
+TEST(VerbsSrq, Running_low_is_told_once_for_each_time_it_is_asked) {
   run_pair([](Post& p) {
     Share s(p, 8);
     for (uint64_t i = 0; p.side == 1 && i < 8; ++i) ASSERT_EQ(s.receive(i), 0);
@@ -164,7 +165,7 @@ TEST(SoftSrq, Running_low_is_told_once_for_each_time_it_is_asked) {
   });
 }
 
-TEST(SoftSrq, A_queue_pair_in_error_leaves_the_receives_to_the_others) {
+TEST(VerbsSrq, A_queue_pair_in_error_leaves_the_receives_to_the_others) {
   run_pair([](Post& p) {
     Share s(p, 4);
     for (uint64_t i = 0; p.side == 1 && i < 4; ++i) ASSERT_EQ(s.receive(i), 0);
@@ -187,7 +188,7 @@ TEST(SoftSrq, A_queue_pair_in_error_leaves_the_receives_to_the_others) {
   });
 }
 
-TEST(SoftSrq, Is_as_deep_as_was_asked_and_is_not_destroyed_while_it_is_used) {
+TEST(VerbsSrq, Is_as_deep_as_was_asked_and_is_not_destroyed_while_it_is_used) {
   run_pair([](Post& p) {
     Share s(p, 3);
     if (p.side == 1) {

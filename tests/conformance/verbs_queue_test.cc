@@ -1,17 +1,17 @@
-// The queues of a reliable connection on the software HCA: order, depth, signalling, many of them,
-// and what is left of them after a reset.
+// The queues of a reliable connection: order, depth, signalling, many of them, and what is left of
+// them after a reset.
 //
 // The ctest entry chooses copy path and placement by environment; every test runs with memory of
 // the process's own and with memory that peers map.
 
-#include "tests/support/soft_link.hpp"
+#include "tests/support/verbs_link.hpp"
 
 namespace noria::test {
 namespace {
 
-NORIA_TEST_BOTH_MEMORIES(SoftQueue);
+NORIA_TEST_BOTH_MEMORIES(VerbsQueue);
 
-TEST_P(SoftQueue, Only_signalled_requests_complete_and_they_free_the_queue) {
+TEST_P(VerbsQueue, Only_signalled_requests_complete_and_they_free_the_queue) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 65536, .memory = GetParam(), .qp = {.send_depth = 16}});
     for (uint64_t i = 0; i < 400; ++i) {
@@ -31,7 +31,7 @@ TEST_P(SoftQueue, Only_signalled_requests_complete_and_they_free_the_queue) {
   });
 }
 
-TEST_P(SoftQueue, A_queue_that_signals_all_completes_each) {
+TEST_P(VerbsQueue, A_queue_that_signals_all_completes_each) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 65536, .memory = GetParam(), .qp = {.signal_all = true}});
     for (uint64_t i = 0; i < 50; ++i)
@@ -46,7 +46,7 @@ TEST_P(SoftQueue, A_queue_that_signals_all_completes_each) {
   });
 }
 
-TEST_P(SoftQueue, A_sender_waits_for_the_receiver_to_become_ready) {
+TEST_P(VerbsQueue, A_sender_waits_for_the_receiver_to_become_ready) {
   run_pair(
       [](Post& p) {
         Link link(p, {.bytes = 65536, .memory = GetParam()});
@@ -82,7 +82,7 @@ TEST_P(SoftQueue, A_sender_waits_for_the_receiver_to_become_ready) {
       });
 }
 
-TEST_P(SoftQueue, Requests_of_a_queue_take_effect_and_complete_in_order) {
+TEST_P(VerbsQueue, Requests_of_a_queue_take_effect_and_complete_in_order) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 1 << 20, .memory = GetParam()});
     const auto side = static_cast<uint64_t>(p.side);
@@ -117,7 +117,7 @@ TEST_P(SoftQueue, Requests_of_a_queue_take_effect_and_complete_in_order) {
   });
 }
 
-TEST_P(SoftQueue, A_read_sees_the_writes_posted_before_it) {
+TEST_P(VerbsQueue, A_read_sees_the_writes_posted_before_it) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 1 << 20, .memory = GetParam()});
     const auto side = static_cast<uint64_t>(p.side);
@@ -142,7 +142,7 @@ TEST_P(SoftQueue, A_read_sees_the_writes_posted_before_it) {
   });
 }
 
-TEST_P(SoftQueue, Many_queues_share_a_completion_queue) {
+TEST_P(VerbsQueue, Many_queues_share_a_completion_queue) {
   run_pair([](Post& p) {
     constexpr size_t kQueues = 8;
     Hca hca;
@@ -189,7 +189,7 @@ TEST_P(SoftQueue, Many_queues_share_a_completion_queue) {
   });
 }
 
-TEST_P(SoftQueue, Both_directions_stream_at_once_with_full_queues) {
+TEST_P(VerbsQueue, Both_directions_stream_at_once_with_full_queues) {
   run_pair([](Post& p) {
     constexpr uint64_t kMessages = 600;
     constexpr uint32_t kBytes = 30000;
@@ -224,7 +224,7 @@ TEST_P(SoftQueue, Both_directions_stream_at_once_with_full_queues) {
   });
 }
 
-TEST_P(SoftQueue, A_queue_pair_is_reset_and_connected_again) {
+TEST_P(VerbsQueue, A_queue_pair_is_reset_and_connected_again) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 65536, .memory = GetParam()});
     const auto side = static_cast<uint64_t>(p.side);
@@ -250,7 +250,7 @@ TEST_P(SoftQueue, A_queue_pair_is_reset_and_connected_again) {
   });
 }
 
-TEST_P(SoftQueue, A_list_of_requests_is_posted_in_one_call) {
+TEST_P(VerbsQueue, A_list_of_requests_is_posted_in_one_call) {
   run_pair([](Post& p) {
     Link link(p, {.bytes = 65536, .memory = GetParam()});
     paint(link.buffer->data(), 3000, static_cast<uint64_t>(p.side));
@@ -277,7 +277,7 @@ TEST_P(SoftQueue, A_list_of_requests_is_posted_in_one_call) {
   });
 }
 
-TEST_P(SoftQueue, A_connection_to_oneself_works) {
+TEST_P(VerbsQueue, A_connection_to_oneself_works) {
   Crew crew({[](Post&) {
     Hca hca;
     const auto cq = hca.make_cq();
@@ -292,35 +292,6 @@ TEST_P(SoftQueue, A_connection_to_oneself_works) {
     EXPECT_EQ(first_wrong(buffer->data() + 32768, 20000, 3), 20000u);
   }});
   EXPECT_EQ(crew.wait(0).exit_code, 0);
-}
-
-TEST(SoftPort, Counts_the_payload_that_passed) {
-  run_pair([](Post& p) {
-    Link link(p, {.bytes = 1 << 20});
-    VerbsStats before, after;
-    ASSERT_EQ(verbs().noria_stats(link.hca.context(), &before), 0);
-    link.wire.meet();
-    // Side 0 writes 100000 bytes, then reads 50000.
-    if (p.side == 0) {
-      ASSERT_EQ(post(link.qp.get(), {.opcode = IBV_WR_RDMA_WRITE,
-                                     .id = 1,
-                                     .pieces = link.piece(0, 100000),
-                                     .remote = link.at(0)}),
-                0);
-      ASSERT_EQ(post(link.qp.get(), {.opcode = IBV_WR_RDMA_READ,
-                                     .id = 2,
-                                     .pieces = link.piece(0, 50000),
-                                     .remote = link.at(0)}),
-                0);
-      expect_completion(link.cq.get(), 1);
-      expect_completion(link.cq.get(), 2);
-    }
-    link.wire.meet();
-    ASSERT_EQ(verbs().noria_stats(link.hca.context(), &after), 0);
-    EXPECT_EQ(after.sent_bytes - before.sent_bytes, p.side == 0 ? 100000u : 50000u);
-    EXPECT_EQ(after.received_bytes - before.received_bytes, p.side == 0 ? 50000u : 100000u);
-    link.wire.meet();
-  });
 }
 
 }  // namespace
