@@ -42,7 +42,7 @@ TEST(SoftLate, What_is_posted_is_not_there_yet_and_lands_from_its_end) {
       ibv_wc wc{};
       wait_until(
           [&] {
-            const bool is_done = ibv_poll_cq(cq.get(), 1, &wc) == 1;
+            const bool is_done = ibv_poll_cq(ends.cq.get(), 1, &wc) == 1;
             // The start first: where it is there, the end has been there before.
             const bool start = first.load() == value;
             const bool end = last.load() == value;
