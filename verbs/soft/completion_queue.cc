@@ -23,7 +23,7 @@ Cq::Cq(Engine& engine_in, SharedCq& shared_in, uint32_t index_in, uint32_t depth
   cqe = static_cast<int>(depth);
   handle = index;
   channel = channel_in;
-  // An earlier queue of this index may have been armed last. Release: with fire_remote().
+  // An earlier queue of this index may have been armed last. Release: with wake_target().
   arm_count = shared.armed.load(std::memory_order_relaxed) >> 2;
   shared.armed.store(arm_count << 2, std::memory_order_relaxed);
   shared.channel.store(channel_in != nullptr ? channel_in->id : 0, std::memory_order_release);
@@ -122,7 +122,7 @@ bool has_event_locked(Cq& cq) NORIA_REQUIRES(cq.list) {
   if (cq.fired.load(std::memory_order_acquire) == armed) return true;  // with fire_local()
   return std::any_of(cq.receivers.begin(), cq.receivers.end(), [armed](Qp* qp) {
     return is_source_bound(*qp) &&
-           qp->source->fired.load(std::memory_order_acquire) == armed;  // with fire_remote()
+           qp->source->fired.load(std::memory_order_acquire) == armed;  // with wake_target()
   });
 }
 }  // namespace

@@ -85,7 +85,10 @@ NORIA_HOT Progress execute(Qp& qp, uint64_t budget) {
     if (outcome.step == Step::paced) return Progress::paced;
     const bool is_finished = outcome.step == Step::finished;
     const uint64_t bytes = (is_finished ? wqe.bytes : qp.moved) - before;
-    if (outcome.step != Step::moved) conclude(qp, wqe, outcome.status);
+    if (outcome.step != Step::moved) {
+      conclude(qp, wqe, outcome.status);
+      wake_target(qp);
+    }
     if (outcome.step == Step::failed) enter_error(qp);
     if (is_finished || outcome.step == Step::moved) {
       if (bytes >= budget) return Progress::wants_more;

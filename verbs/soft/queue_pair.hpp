@@ -116,6 +116,7 @@ struct Qp : ibv_qp {
   PortSchedule* target_port = nullptr;  // of its device; null on a link that is not shaped
   uint64_t target_state = 0;            // the state word under which `target` was found good
   uint64_t receives_taken = 0;          // of the target's; the number of the next notice
+  Arm wakes = Arm::off;                 // what the message just sent wakes; see wake_target()
   bool may_bind = false;  // fresh since our last reset: may adopt the target's numbering
   Notice* ring = nullptr;
   uint8_t* in_place = nullptr;

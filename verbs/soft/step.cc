@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/log.hpp"
 #include "verbs/soft/bind_target.hpp"
@@ -29,22 +30,6 @@ class Mark {
   Word64& word_;
 };
 
-// Tells a sleeper of the target's receive CQ, if it is armed for this. After `tail` was published
-// with seq_cst: either the sleeper's next poll sees the notice, or we see that it armed.
-void fire_remote(Qp& qp, bool is_solicited) {
-  const SharedSegment& theirs = qp.target_peer->shared();
-  const SharedCq& cq = theirs.cqs[qp.target->recv_cq.load(std::memory_order_relaxed) % kMaxCqs];
-  const uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
-  if (arm_of(armed) == Arm::off || (arm_of(armed) == Arm::solicited && !is_solicited)) return;
-  if (qp.shared.fired.load(std::memory_order_relaxed) == armed) return;  // told already
-  qp.shared.fired.store(armed, std::memory_order_release);               // pairs with has_event()
-  const int fd = qp.target_peer->channel_fd(cq.channel.load(std::memory_order_relaxed));
-  if (fd >= 0)
-    signal_event(fd);
-  else
-    qp.target_peer->wake();  // its service thread passes it on
-}
-
 // The message is there: the receiver may see it.
 NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t flags) {
   Notice& notice = qp.ring[qp.receives_taken & qp.ring_mask];
@@ -57,9 +42,10 @@ NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t f
   notice.status = status;
   notice.flags = flags;
   ++qp.receives_taken;
-  // Publishes notice and payload, pairs with harvest(); seq_cst for fire_remote().
+  // Publishes notice and payload, pairs with harvest(); seq_cst for wake_target().
   qp.shared.tail.exchange(qp.receives_taken, std::memory_order_seq_cst);
-  fire_remote(qp, (wqe.flags & IBV_SEND_SOLICITED) != 0 || status != IBV_WC_SUCCESS);
+  const bool is_solicited = (wqe.flags & IBV_SEND_SOLICITED) != 0 || status != IBV_WC_SUCCESS;
+  qp.wakes = is_solicited ? Arm::solicited : Arm::any;
 }
 
 // The request broke a rule of the target: as on hardware, its queue pair goes to error too.
@@ -371,6 +357,25 @@ NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
   return qp.target_peer->can_attach() || !qp.engine.may_ask()
              ? move_part(qp, wqe, landing, limit)
              : move_by_hand(qp, wqe, landing, limit);
+}
+
+void wake_target(Qp& qp) {
+  const Arm message = std::exchange(qp.wakes, Arm::off);
+  // acquire: pairs with modify_qp(). What was reset since has no sleeper of ours.
+  if (message == Arm::off || generation_of(qp.target->state.load(std::memory_order_acquire)) !=
+                                 generation_of(qp.target_state))
+    return;
+  const SharedSegment& theirs = qp.target_peer->shared();
+  const SharedCq& cq = theirs.cqs[qp.target->recv_cq.load(std::memory_order_relaxed) % kMaxCqs];
+  const uint32_t armed = cq.armed.load(std::memory_order_seq_cst);
+  if (arm_of(armed) == Arm::off || (arm_of(armed) == Arm::solicited && message == Arm::any)) return;
+  if (qp.shared.fired.load(std::memory_order_relaxed) == armed) return;  // told already
+  qp.shared.fired.store(armed, std::memory_order_release);               // pairs with has_event()
+  const int fd = qp.target_peer->channel_fd(cq.channel.load(std::memory_order_relaxed));
+  if (fd >= 0)
+    signal_event(fd);
+  else
+    qp.target_peer->wake();  // its service thread passes it on
 }
 
 }  // namespace noria::soft

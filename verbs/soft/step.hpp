@@ -22,4 +22,10 @@ constexpr Outcome fail(ibv_wc_status status) { return {Step::failed, status}; }
 
 Outcome take_step(Qp& qp, Wqe& wqe);
 
+// Wakes who sleeps at the target for the message that the last step left there, if it left one and
+// somebody does. Called once the request is completed here, so that no answer is quicker than that:
+// on hardware the acknowledgement leaves before the answer does. After `tail` was published with
+// seq_cst: either the sleeper's next poll sees the notice, or we see that it armed.
+void wake_target(Qp& qp);
+
 }  // namespace noria::soft
