@@ -20,6 +20,7 @@
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "base/soft_devices.hpp"
+#include "base/soft_faults.hpp"
 #include "base/value_text.hpp"
 
 namespace noria {
@@ -68,6 +69,16 @@ inline void take_foreign(std::string_view name, std::string_view value, Params* 
   if (name == "LOCAL_RANK") params->local_rank = value;
   if (name == "MASTER_ADDR") params->master_addr = value;
   if (name == "MASTER_PORT") params->master_port = value;
+}
+
+// Empty, or what is wrong with the descriptions of the software HCA.
+inline std::string check_soft(const Params& params) {
+  const auto devices = parse_soft_devices(params.soft_devices);
+  if (!devices.is_ok()) return "NORIA_SOFT_DEVICES: " + devices.failure();
+  const auto faults = parse_soft_faults(params.soft_faults);
+  const std::string wrong =
+      faults.is_ok() ? unknown_fault_port(*faults, *devices) : faults.failure();
+  return wrong.empty() ? "" : "NORIA_SOFT_FAULTS: " + wrong;
 }
 
 inline void apply_debug(const Params& params) {
@@ -186,8 +197,8 @@ inline Result<Params, std::string> load_params(const char* const* environment) {
       return printable(std::string(name)) + " is not a variable of noria; the nearest is " +
              nearest_param(name);
   }
-  if (const auto devices = parse_soft_devices(params.soft_devices); !devices.is_ok())
-    return "NORIA_SOFT_DEVICES: " + printable(devices.failure());
+  if (std::string wrong = detail::check_soft(params); !wrong.empty())
+    return printable(std::move(wrong));
   detail::apply_debug(params);
   return params;
 }

@@ -72,29 +72,8 @@ inline bool is_pci_address(std::string_view text) {
          text[8] < '2' && text[11] < '8';
 }
 
-inline std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
-// Cuts `text` at the first `mark`; what is after it remains.
-inline std::string_view take_until(std::string_view* text, char mark) {
-  const size_t at = text->find(mark);
-  const std::string_view head = text->substr(0, at);
-  text->remove_prefix(at == std::string_view::npos ? text->size() : at + 1);
-  return trimmed(head);
-}
-
 constexpr std::array<std::string_view, 7> kSoftKeys{"name", "rate", "width", "ll",
                                                     "numa", "pci",  "host"};
-
-inline std::string nearest_soft_key(std::string_view key) {
-  return std::string(*std::min_element(kSoftKeys.begin(), kSoftKeys.end(),
-                                       [key](std::string_view a, std::string_view b) {
-                                         return edit_distance(key, a) < edit_distance(key, b);
-                                       }));
-}
 
 // Empty, or what the key takes.
 inline std::string take_soft_value(std::string_view key, std::string_view value, SoftDevice* to) {
@@ -140,7 +119,7 @@ inline Result<SoftDevice, std::string> parse_soft_device(std::string_view text) 
     const std::string_view key = take_until(&word, '=');
     if (std::find(kSoftKeys.begin(), kSoftKeys.end(), key) == kSoftKeys.end())
       return Parsed("'" + std::string(key) + "' is not a key; the nearest is '" +
-                    nearest_soft_key(key) + "'");
+                    nearest_word(key, kSoftKeys) + "'");
     if (std::find(seen.begin(), seen.end(), key) != seen.end())
       return Parsed("'" + std::string(key) + "' stands twice");
     seen.push_back(key);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -110,6 +111,21 @@ inline bool has_form(std::string_view text, std::string_view form) {
   return text.empty() || form != "host:port" || parse_host_port(text, &host, &port);
 }
 
+// Without the blanks around it.
+inline std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+// Cuts `text` at the first `mark`; what is after it remains.
+inline std::string_view take_until(std::string_view* text, char mark) {
+  const size_t at = text->find(mark);
+  const std::string_view head = text->substr(0, at);
+  text->remove_prefix(at == std::string_view::npos ? text->size() : at + 1);
+  return trimmed(head);
+}
+
 inline bool is_choice(std::string_view text, std::string_view choices) {
   while (true) {
     const size_t bar = choices.find('|');
@@ -143,6 +159,14 @@ inline size_t edit_distance(std::string_view a, std::string_view b) {
     }
   }
   return row[b.size()];
+}
+
+// The one of `words` that takes the fewest edits to reach; there is one at least.
+inline std::string nearest_word(std::string_view word, std::span<const std::string_view> words) {
+  return std::string(
+      *std::min_element(words.begin(), words.end(), [word](std::string_view a, std::string_view b) {
+        return edit_distance(word, a) < edit_distance(word, b);
+      }));
 }
 
 }  // namespace noria

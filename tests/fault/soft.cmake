@@ -1,5 +1,6 @@
 if(TARGET noria_softverbs)
   noria_soft_test(NAME verbs_errors_test LABELS fault TIMEOUT 60 SOURCES fault/verbs_errors_test.cc)
+  noria_soft_test(NAME soft_faults_test LABELS fault TIMEOUT 60 SOURCES fault/soft_faults_test.cc)
   noria_soft_test(NAME soft_peers_test LABELS fault TIMEOUT 180 SOURCES fault/soft_peers_test.cc)
   noria_soft_test(NAME soft_descriptors_test LABELS fault TIMEOUT 60 SOURCES fault/soft_descriptors_test.cc
                   WAYS cma:early)

@@ -35,3 +35,4 @@ function(noria_fuzz)
 endfunction()
 
 noria_fuzz(NAME params)
+noria_fuzz(NAME soft_faults)

@@ -2,5 +2,6 @@ noria_test(NAME shaper_test LABELS unit SOURCES unit/shaper_test.cc ${CMAKE_SOUR
 noria_test(NAME placement_test LABELS unit SOURCES unit/placement_test.cc)
 noria_test(NAME store_choice_test LABELS unit SOURCES unit/store_choice_test.cc)
 noria_test(NAME streamed_store_test LABELS unit SOURCES unit/streamed_store_test.cc)
+noria_test(NAME fault_schedule_test LABELS unit SOURCES unit/fault_schedule_test.cc)
 noria_test(NAME soft_parts_test LABELS unit SOURCES unit/soft_parts_test.cc LIBS noria_soft_parts)
 noria_test(NAME shared_port_test LABELS unit SOURCES unit/shared_port_test.cc LIBS noria_soft_parts)

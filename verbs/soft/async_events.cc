@@ -37,6 +37,13 @@ void raise(ibv_context* context, const ibv_async_event& event) {
 
 }  // namespace
 
+void raise_event(ibv_context* context, ibv_event_type type) {
+  ibv_async_event event{};
+  event.element.port_num = 1;
+  event.event_type = type;
+  raise(context, event);
+}
+
 void raise_event(ibv_qp* qp, ibv_event_type type) {
   ibv_async_event event{};
   event.element.qp = qp;

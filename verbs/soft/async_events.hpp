@@ -3,7 +3,8 @@
 // A peer that broke the rules of a connection raises IBV_EVENT_QP_ACCESS_ERR at the target. A
 // completion queue that overran raises IBV_EVENT_CQ_ERR, and IBV_EVENT_QP_FATAL for each queue pair
 // that completes there. A shared receive queue that ran low raises IBV_EVENT_SRQ_LIMIT_REACHED, and
-// a queue pair in error that takes no more from it IBV_EVENT_QP_LAST_WQE_REACHED.
+// a queue pair in error that takes no more from it IBV_EVENT_QP_LAST_WQE_REACHED. What faults.hpp
+// does to a port or a device raises IBV_EVENT_PORT_ERR, PORT_ACTIVE and DEVICE_FATAL.
 //
 // Events of an object that nobody has taken end with it; for those that were taken its destruction
 // waits until they are acknowledged.
@@ -30,6 +31,8 @@ struct AsyncEvents {
   std::vector<const void*> open NORIA_GUARDED_BY(mutex);
 };
 
+// Of the device's port, or of the device as a whole.
+void raise_event(ibv_context* context, ibv_event_type type);
 void raise_event(ibv_qp* qp, ibv_event_type type);
 void raise_event(ibv_cq* cq, ibv_event_type type);
 void raise_event(ibv_srq* srq, ibv_event_type type);

@@ -97,7 +97,8 @@ bool bind_target(Qp& qp) {
   if (peer == nullptr || index >= kMaxQps) return false;
   const SharedQp& target = peer->shared().qps[index];
   const uint64_t state = target.state.load(std::memory_order_acquire);  // with modify_qp()
-  if (!takes_requests(state_of(state)) || target.remote_qpn.load(kRelaxed) != qp.qp_num)
+  if ((state & kPortDownBit) != 0 || !takes_requests(state_of(state)) ||
+      target.remote_qpn.load(kRelaxed) != qp.qp_num)
     return false;
   if (qp.target == &target && generation_of(qp.target_state) == generation_of(state)) {
     qp.target_state = state;  // RTR became RTS

@@ -124,6 +124,15 @@ Engine* engine_of(ibv_context* context) {
   return nullptr;
 }
 
+Engine* engine_for(ibv_context* context, std::string_view call) {
+  Engine* engine = engine_of(context);
+  if (engine == nullptr || engine->faults() == nullptr) return engine;
+  const int failure = engine->faults()->on_call(context_of(context).device, call);
+  if (failure == 0) return engine;
+  errno = failure;
+  return nullptr;
+}
+
 ibv_device** list_devices(int* count) {
   Process& p = process();
   MutexLock lock(p.mutex);
@@ -169,6 +178,7 @@ ibv_context* open_device(ibv_device* device) {
   context->opened_at = port_stats(*p.engine);
   pthread_mutex_init(&context->context.mutex, nullptr);
   fill_operations(*context);
+  if (p.engine->faults() != nullptr) p.engine->faults()->add_context(context.get());
   p.contexts.push_back(context.get());
   return &context.release()->context;
 }
@@ -178,8 +188,10 @@ int close_device(ibv_context* context) {
   Context* c = &context_of(context);
   MutexLock lock(p.mutex);
   std::erase(p.contexts, c);
+  const bool is_ours = !c->is_abandoned.load(std::memory_order_relaxed);
+  if (is_ours && c->engine->faults() != nullptr) c->engine->faults()->remove_context(c);
   ::close(context->async_fd);
-  if (!c->is_abandoned.load(std::memory_order_relaxed) && p.contexts.empty()) {
+  if (is_ours && p.contexts.empty()) {
     if (!p.engine->is_empty())
       log(LogLevel::info, "software HCA: closed with queues still open; they end here");
     p.engine.reset();
@@ -239,9 +251,13 @@ ibv_device_attr device_attributes(ibv_context* context) {
 }
 
 ibv_port_attr port_attributes(ibv_context* context) {
-  const SoftDevice& device = *context_of(context).description;
+  const Context& c = context_of(context);
+  const SoftDevice& device = *c.description;
+  const Faults* faults =
+      c.is_abandoned.load(std::memory_order_relaxed) ? nullptr : c.engine->faults();
+  const bool is_down = faults != nullptr && faults->is_down(c.device);
   ibv_port_attr attr{};
-  attr.state = IBV_PORT_ACTIVE;
+  attr.state = is_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
   attr.max_mtu = attr.active_mtu = IBV_MTU_4096;
   attr.gid_tbl_len = 1;
   attr.port_cap_flags = IBV_PORT_CM_SUP;
@@ -250,7 +266,7 @@ ibv_port_attr port_attributes(ibv_context* context) {
   attr.max_vl_num = 1;
   attr.active_width = width_code(device.width);
   attr.active_speed = speed_code(device.rate_gbit / device.width);
-  attr.phys_state = 5;  // link up
+  attr.phys_state = is_down ? 2 : 5;  // polling for a link, link up
   attr.lid = static_cast<uint16_t>(own_address(context).lid);
   attr.sm_lid = device.is_infiniband ? 1 : 0;
   attr.link_layer = device.is_infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;

@@ -15,6 +15,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <string_view>
 
 #include "base/verbs_extensions.hpp"
 #include "verbs/soft/address.hpp"
@@ -37,6 +38,8 @@ inline Context& context_of(ibv_context* context) {
 }
 // Null, with errno ENODEV, in a forked child.
 Engine* engine_of(ibv_context* context);
+// The same for a call that a fault may make fail: null, with errno as the fault says.
+Engine* engine_for(ibv_context* context, std::string_view call);
 
 struct Pd : ibv_pd {
   uint32_t number = 0;

@@ -44,6 +44,7 @@ Fd make_event() { return Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
 std::unique_ptr<Engine> Engine::start(const Params& params,
                                       const std::vector<SoftDevice>& devices) {
   std::unique_ptr<Engine> engine(new Engine(params));
+  engine->faults_ = Faults::make(params.soft_faults, devices);
   if (!engine->open_ports(devices)) return nullptr;
   if (!engine->set_up(devices)) {
     log(LogLevel::error,
@@ -278,7 +279,8 @@ void Engine::run() {
       next_look_.store(kNever, std::memory_order_relaxed);
     }
     std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with request_service()
-    const Nanoseconds next = std::min(tend_queues(), tend_listener());
+    Nanoseconds next = faults_ != nullptr ? faults_->tend(*this, now_ns()) : kNever;
+    next = std::min({next, tend_queues(), tend_listener()});
     {
       SpinGuard guard(timer_lock_);
       if (next < next_look_.load(std::memory_order_relaxed)) set_timer(next);

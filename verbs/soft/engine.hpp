@@ -17,6 +17,7 @@
 #include "base/mutex.hpp"
 #include "base/params.hpp"
 #include "verbs/soft/completion_queue.hpp"
+#include "verbs/soft/faults.hpp"
 #include "verbs/soft/memory_table.hpp"
 #include "verbs/soft/neighbours.hpp"
 #include "verbs/soft/queue_pair.hpp"
@@ -39,6 +40,7 @@ class Engine {
   bool places_late() const { return places_late_; }
   // Whether a peer that may not be touched is asked to move the bytes itself.
   bool may_ask() const { return may_ask_; }
+  Faults* faults() const { return faults_.get(); }  // null where none are set
   // How bytes move to peers, for people.
   const char* copy_path() const;
   MemoryTable& memory() { return *memory_; }
@@ -113,6 +115,7 @@ class Engine {
   uint32_t slot_ = 0;
   Fd listener_, doorbell_, pidfd_, epoll_, timer_;
   std::vector<SharedPort> ports_;  // by device
+  std::unique_ptr<Faults> faults_;
   std::unique_ptr<MemoryTable> memory_;
   std::unique_ptr<Neighbours> neighbours_;
   std::atomic<uint32_t> pd_serial_{1};

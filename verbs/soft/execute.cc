@@ -3,6 +3,7 @@
 
 #include "verbs/soft/completion_queue.hpp"
 #include "verbs/soft/engine.hpp"
+#include "verbs/soft/faults.hpp"
 #include "verbs/soft/pace.hpp"
 #include "verbs/soft/step.hpp"
 
@@ -80,7 +81,7 @@ NORIA_HOT Progress execute(Qp& qp, uint64_t budget) {
     }
     if (state != IBV_QPS_RTS) return Progress::idle;
     const uint64_t before = qp.moved;
-    const Outcome outcome = take_step(qp, wqe);
+    const Outcome outcome = qp.faults == nullptr ? take_step(qp, wqe) : take_faulty_step(qp, wqe);
     if (outcome.step == Step::waits) return Progress::waits;
     if (outcome.step == Step::paced) return Progress::paced;
     const bool is_finished = outcome.step == Step::finished;

@@ -126,7 +126,7 @@ NORIA_EXPORT ibv_fork_status ibv_is_fork_initialized(void) { return IBV_FORK_UNN
 // ---- protection domains and memory --------------------------------------------------------------
 
 NORIA_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) {
-  Engine* engine = soft::engine_of(context);
+  Engine* engine = soft::engine_for(context, "alloc_pd");
   if (engine == nullptr) return nullptr;
   auto pd = std::make_unique<Pd>();
   pd->context = context;
@@ -155,7 +155,7 @@ struct Memory {
 
 ibv_mr* register_memory(ibv_pd* base, Memory memory, unsigned access) {
   auto* pd = static_cast<Pd*>(base);
-  Engine* engine = soft::engine_of(pd->context);
+  Engine* engine = soft::engine_for(pd->context, "reg_mr");
   if (engine == nullptr) return nullptr;
   access &= ~unsigned{IBV_ACCESS_OPTIONAL_RANGE};
   constexpr unsigned kWritten = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
@@ -243,7 +243,7 @@ NORIA_EXPORT int ibv_dereg_mr(ibv_mr* base) {
 // ---- completion queues --------------------------------------------------------------------------
 
 NORIA_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
-  Engine* engine = soft::engine_of(context);
+  Engine* engine = soft::engine_for(context, "create_comp_channel");
   if (engine == nullptr) return nullptr;
   Channel* channel = engine->add_channel();
   if (channel == nullptr) return nullptr;  // errno says why
@@ -262,7 +262,7 @@ NORIA_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* base) {
 
 NORIA_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
                                    ibv_comp_channel* channel, int vector) {
-  Engine* engine = soft::engine_of(context);
+  Engine* engine = soft::engine_for(context, "create_cq");
   if (engine == nullptr) return nullptr;
   if (entries < 1 || entries > soft::kMaxCqe || vector < 0 || vector >= context->num_comp_vectors) {
     errno = EINVAL;
@@ -313,7 +313,7 @@ NORIA_EXPORT void ibv_ack_cq_events(ibv_cq* cq, unsigned count) {
 
 NORIA_EXPORT ibv_srq* ibv_create_srq(ibv_pd* base, ibv_srq_init_attr* init) {
   auto* pd = static_cast<Pd*>(base);
-  if (soft::engine_of(pd->context) == nullptr) return nullptr;
+  if (soft::engine_for(pd->context, "create_srq") == nullptr) return nullptr;
   if (init->attr.max_wr > soft::kMaxQueueDepth || init->attr.max_sge > soft::kMaxSge) {
     errno = EINVAL;
     return nullptr;
@@ -352,7 +352,7 @@ NORIA_EXPORT int ibv_destroy_srq(ibv_srq* base) {
 
 NORIA_EXPORT ibv_qp* ibv_create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
   auto* pd = static_cast<Pd*>(base);
-  Engine* engine = soft::engine_of(pd->context);
+  Engine* engine = soft::engine_for(pd->context, "create_qp");
   if (engine == nullptr) return nullptr;
   const auto is_ours = [pd](const ibv_cq* cq) {
     return cq == nullptr || cq->context->device == pd->context->device;
@@ -367,7 +367,7 @@ NORIA_EXPORT ibv_qp* ibv_create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
 }
 
 NORIA_EXPORT int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
-  if (soft::engine_of(qp->context) == nullptr) return ENODEV;
+  if (soft::engine_for(qp->context, "modify_qp") == nullptr) return errno;
   return soft::modify_qp(*static_cast<Qp*>(qp), *attr, mask);
 }
 

@@ -26,6 +26,22 @@ int do_req_notify_cq(ibv_cq* cq, int solicited_only) {
   return arm_cq(*static_cast<Cq*>(cq), solicited_only != 0);
 }
 
+// The same where faults are set.
+int faulty_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  if (engine_for(qp->context, "post_send") != nullptr) return do_post_send(qp, wr, bad);
+  *bad = wr;
+  return errno;
+}
+int faulty_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  if (engine_for(qp->context, "post_recv") != nullptr) return do_post_recv(qp, wr, bad);
+  *bad = wr;
+  return errno;
+}
+int faulty_req_notify_cq(ibv_cq* cq, int solicited_only) {
+  if (engine_for(cq->context, "req_notify_cq") == nullptr) return errno;
+  return do_req_notify_cq(cq, solicited_only);
+}
+
 int abandoned_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
   engine_of(qp->context);  // says why
   *bad = wr;
@@ -83,6 +99,10 @@ void fill_operations(Context& context) {
   context.context.ops.post_srq_recv = &do_post_srq_recv;
   context.context.ops.poll_cq = &do_poll_cq;
   context.context.ops.req_notify_cq = &do_req_notify_cq;
+  if (context.engine->faults() == nullptr) return;
+  context.context.ops.post_send = &faulty_post_send;
+  context.context.ops.post_recv = &faulty_post_recv;
+  context.context.ops.req_notify_cq = &faulty_req_notify_cq;
 }
 
 void abandon_operations(Context& context) {

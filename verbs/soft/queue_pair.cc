@@ -6,6 +6,7 @@
 
 #include "verbs/soft/completion_queue.hpp"
 #include "verbs/soft/engine.hpp"
+#include "verbs/soft/faults.hpp"
 
 namespace noria::soft {
 
@@ -28,6 +29,8 @@ Qp::Qp(Engine& engine_in, SharedQp& shared_in, uint32_t index_in, ibv_pd* pd_in,
   handle = index;
   state = IBV_QPS_RESET;
 }
+
+Qp::~Qp() = default;
 
 Cq& Qp::sends_to() const { return *static_cast<Cq*>(send_cq); }
 Cq& Qp::receives_to() const { return *static_cast<Cq*>(recv_cq); }

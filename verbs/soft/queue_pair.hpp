@@ -30,6 +30,7 @@ namespace noria::soft {
 
 class Engine;
 struct Cq;
+struct QpFaults;
 
 constexpr uint64_t kMaxMessage = 1ull << 30;
 
@@ -74,6 +75,7 @@ enum class Wait : uint32_t { none, target, receive };
 
 struct Qp : ibv_qp {
   Qp(Engine& engine, SharedQp& shared, uint32_t index, ibv_pd* pd, const ibv_qp_init_attr& init);
+  ~Qp();
   Qp(const Qp&) = delete;
   Qp& operator=(const Qp&) = delete;
 
@@ -124,6 +126,7 @@ struct Qp : ibv_qp {
   std::vector<uint8_t> fetched;  // the bytes of the request behind the one that is executed
   Pace pace;
   Asker asker;
+  std::unique_ptr<QpFaults> faults;  // null where no rule of NORIA_SOFT_FAULTS may concern it
 
   // ---- receive queue -------------------------------------------------------------------------
   SpinLock receive;

@@ -97,6 +97,14 @@ void detach(Qp& qp) {
   std::erase(qp.receives_to().receivers, &qp);
 }
 
+void publish_state(Qp& qp, uint32_t state) {
+  const Faults* faults = qp.engine.faults();
+  const bool is_down = faults != nullptr && faults->is_down(device_of(qp.pd_number));
+  // seq_cst: a state that refuses is visible before marks are read; pairs with Mark().
+  qp.shared.state.store(make_state(qp.generation, state) | (is_down ? kPortDownBit : 0),
+                        std::memory_order_seq_cst);
+}
+
 // Publishes what initiators check before they touch us.
 void publish(Qp& qp, uint32_t state) {
   qp.shared.remote_qpn.store(qp.attr.dest_qp_num, kRelaxed);
@@ -108,8 +116,7 @@ void publish(Qp& qp, uint32_t state) {
   qp.shared.rq_psn.store(qp.attr.rq_psn, kRelaxed);
   qp.shared.recv_cq.store(qp.receives_to().index, kRelaxed);
   qp.shared.has_shared_receives.store(qp.srq != nullptr ? 1 : 0, kRelaxed);
-  // seq_cst: a state that refuses is visible before marks are read; pairs with Mark().
-  qp.shared.state.store(make_state(qp.generation, state), std::memory_order_seq_cst);
+  publish_state(qp, state);
 }
 
 // A new generation without connection and without requests. EBUSY if a peer holds us for too long.
@@ -257,6 +264,7 @@ Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* 
     return nullptr;
   }
   qp->pd_number = pd_number;
+  if (engine.faults() != nullptr) qp->faults = engine.faults()->for_next_qp(device_of(pd_number));
   if (qp->srq != nullptr) size_for_shared(*qp);
   if (!make_queues(*qp)) {
     engine.remove_qp(qp);
@@ -308,6 +316,15 @@ int destroy_qp(Qp& qp) {
   qp.engine.release(qp.receive_carved, qp.receive_bytes);
   qp.engine.remove_qp(&qp);
   return 0;
+}
+
+void show_port_state(Qp& qp) {
+  SpinGuard list(qp.receives_to().list);
+  SpinGuard exec(qp.exec);
+  const uint32_t state = qp.current.load(std::memory_order_acquire);  // with enter_error()
+  publish_state(qp, state);
+  // An error that came meanwhile stands.
+  if (qp.current.load(std::memory_order_acquire) != state) publish_state(qp, IBV_QPS_ERR);
 }
 
 void query_qp(const Qp& qp, ibv_qp_attr* attr, ibv_qp_init_attr* init) {

@@ -19,5 +19,7 @@ Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* 
 int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask);
 int destroy_qp(Qp& qp);
 void query_qp(const Qp& qp, ibv_qp_attr* attr, ibv_qp_init_attr* init);
+// Publishes anew whether peers reach it, after its port went down or came up.
+void show_port_state(Qp& qp);
 
 }  // namespace noria::soft

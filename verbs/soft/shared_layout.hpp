@@ -53,7 +53,7 @@ static_assert(Word64::is_always_lock_free && sizeof(Word64) == 8);
 
 // ---- header -------------------------------------------------------------------------------------
 constexpr uint64_t kSegmentMagic = 0x4e4f5249'41534547;  // "NORIASEG"
-constexpr uint32_t kLayoutVersion = 3;
+constexpr uint32_t kLayoutVersion = 4;
 
 // Where the port of a device is on the fabric (address.hpp). Written before anybody maps it.
 struct SharedAddress {
@@ -92,12 +92,14 @@ constexpr uint32_t mark_key(uint64_t mark) { return static_cast<uint32_t>(mark);
 constexpr uint64_t make_state(uint32_t generation, uint32_t state) {
   return static_cast<uint64_t>(generation) << 8 | state;
 }
-constexpr uint32_t state_of(uint64_t word) { return word & 0xff; }
+// In the state word: the port is down, so that nothing reaches the queue pair.
+constexpr uint64_t kPortDownBit = 0x80;
+constexpr uint32_t state_of(uint64_t word) { return word & 0x7f; }
 constexpr uint32_t generation_of(uint64_t word) { return static_cast<uint32_t>(word >> 8); }
 
 struct alignas(64) SharedQp {
   // What the connection is: written at set-up, published by `state`.
-  Word64 state;       // generation << 8 | ibv_qp_state; a reset starts a new generation
+  Word64 state;       // generation << 8 | port is down | ibv_qp_state; a reset starts a new one
   Word32 remote_qpn;  // the one queue pair that may act on this one
   Word32 pd;
   Word32 access;  // qp_access_flags

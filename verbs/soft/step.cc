@@ -268,27 +268,6 @@ uint32_t reads_taken(const Qp& qp) {
   return fault_target(qp, IBV_WC_REM_INV_REQ_ERR);
 }
 
-// The wait of the next request: goes on, or ends in an error after the time that the connection's
-// attributes give it. Mistakes of our own do not wait.
-[[gnu::noinline]] Outcome wait_for(Qp& qp, Wqe& wqe, Wait why) {
-  Pieces local;
-  if (!gather(qp, wqe, {0, wqe.bytes}, &local)) return fail(IBV_WC_LOC_PROT_ERR);
-  if (wqe.bytes > kMaxMessage) return fail(IBV_WC_LOC_LEN_ERR);
-  if (why == Wait::none) return {Step::paced};
-  const Nanoseconds now = now_ns();
-  qp.pace.not_before = now;
-  if (qp.wait != why) {
-    qp.wait = why;
-    qp.wait_since = now;
-  }
-  // Who has waited long is looked at less often: a receive that comes after seconds is not urgent.
-  qp.patience.store(std::clamp((now - qp.wait_since) / 8, Engine::kSleeperTick, Engine::kLongTick),
-                    std::memory_order_relaxed);  // a hint for next_look()
-  const Nanoseconds limit = why == Wait::target ? ack_limit(qp) : rnr_limit(qp);
-  if (limit == kNever || now - qp.wait_since < limit) return {Step::waits};
-  return fail(why == Wait::target ? IBV_WC_RETRY_EXC_ERR : IBV_WC_RNR_RETRY_EXC_ERR);
-}
-
 // Asks the owner of shared receives for as many as have messages waiting. True: it has looked.
 bool ask_for_receives(Qp& qp) {
   constexpr uint64_t kAtOnce = 16;
@@ -322,6 +301,25 @@ bool ask_for_receives(Qp& qp) {
 }
 
 }  // namespace
+
+[[gnu::noinline]] Outcome wait_for(Qp& qp, Wqe& wqe, Wait why) {
+  Pieces local;
+  if (!gather(qp, wqe, {0, wqe.bytes}, &local)) return fail(IBV_WC_LOC_PROT_ERR);
+  if (wqe.bytes > kMaxMessage) return fail(IBV_WC_LOC_LEN_ERR);
+  if (why == Wait::none) return {Step::paced};
+  const Nanoseconds now = now_ns();
+  qp.pace.not_before = now;
+  if (qp.wait != why) {
+    qp.wait = why;
+    qp.wait_since = now;
+  }
+  // Who has waited long is looked at less often: a receive that comes after seconds is not urgent.
+  qp.patience.store(std::clamp((now - qp.wait_since) / 8, Engine::kSleeperTick, Engine::kLongTick),
+                    std::memory_order_relaxed);  // a hint for next_look()
+  const Nanoseconds limit = why == Wait::target ? ack_limit(qp) : rnr_limit(qp);
+  if (limit == kNever || now - qp.wait_since < limit) return {Step::waits};
+  return fail(why == Wait::target ? IBV_WC_RETRY_EXC_ERR : IBV_WC_RNR_RETRY_EXC_ERR);
+}
 
 NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
   if (!reach_target(qp)) return wait_for(qp, wqe, Wait::target);

@@ -21,6 +21,9 @@ struct Outcome {
 constexpr Outcome fail(ibv_wc_status status) { return {Step::failed, status}; }
 
 Outcome take_step(Qp& qp, Wqe& wqe);
+// The wait of the next request: goes on, or ends in an error after the time that the connection's
+// attributes give it. Mistakes of our own do not wait.
+Outcome wait_for(Qp& qp, Wqe& wqe, Wait why);
 
 // Wakes who sleeps at the target for the message that the last step left there, if it left one and
 // somebody does. Called once the request is completed here, so that no answer is quicker than that:
