@@ -4,102 +4,12 @@
 // perftest does not look at the bytes that it moves: this test shows that programs meet a device
 // they can use, the other conformance tests that it moves the right bytes. Nothing is asserted of
 // speed.
-#include <arpa/inet.h>
-#include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <array>
-#include <fstream>
 #include <sstream>
 
-#include "base/clock.hpp"
-#include "base/units.hpp"
-#include "tests/e2e/tool_runs.hpp"
+#include "tests/support/foreign_pair.hpp"
 
 namespace noria::perf {
 namespace {
-
-// A port that was free a moment ago. Another program may take it: then the server ends, and the
-// caller tries again.
-uint16_t free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof address;
-  EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), bytes), 0);
-  EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
-  ::close(fd);
-  return ntohs(address.sin_port);
-}
-
-// The kernel's list says so; connecting would be taken for the client.
-bool is_listening(uint16_t port) {
-  std::array<char, 16> wanted{};
-  std::snprintf(wanted.data(), wanted.size(), ":%04X", port);
-  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) {
-      std::istringstream words(line);
-      std::string number, local, remote, state;
-      words >> number >> local >> remote >> state;
-      if (state == "0A" && local.ends_with(wanted.data())) return true;
-    }
-  }
-  return false;
-}
-
-bool has_ended(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  return text.empty() || text.find(") Z ") != std::string::npos;
-}
-
-// True once it listens; false if it ended, or after 20 s.
-bool comes_to_listen(const RunningTool& server, uint16_t port) {
-  for (const Nanoseconds limit = now_ns() + 20_s; now_ns() < limit; ::usleep(1000)) {
-    if (is_listening(port)) return true;
-    if (has_ended(server.pid())) return false;
-  }
-  return false;
-}
-
-struct Ends {
-  ToolEnd server, client;
-};
-
-Ends run_pair_of(const std::vector<std::string>& words) {
-  std::string refused;
-  for (int attempt = 0; attempt < 5; ++attempt) {
-    const uint16_t port = free_port();
-    std::vector<std::string> command{"noria_soft"};
-    command.insert(command.end(), words.begin(), words.end());
-    command.insert(command.end(), {"-p", std::to_string(port)});
-    RunningTool server(command);
-    if (!comes_to_listen(server, port)) {
-      const ToolEnd end = server.end();
-      refused += end.out + end.err;
-      continue;
-    }
-    command.emplace_back("127.0.0.1");
-    Ends ends;
-    ends.client = run_tool_to_end(command);
-    ends.server = server.end();
-    return ends;
-  }
-  ADD_FAILURE() << "the server came to listen on no port: " << refused;
-  return {};
-}
-
-bool is_installed(const std::string& program) {
-  return std::system(("command -v " + program + " >/dev/null").c_str()) == 0;
-}
-
-// ./check installs them all.
-#define NORIA_SKIP_WITHOUT(program) \
-  if (!is_installed(program)) GTEST_SKIP() << (program) << " is not installed (packages.txt)"
 
 // ---- rdma-core ----------------------------------------------------------------------------------
 
@@ -168,9 +78,7 @@ std::vector<double> numbers_of(const std::string& out) {
 }
 
 TEST_P(ForeignPerftest, Ends_well_on_both_sides_with_numbers) {
-  std::istringstream text(GetParam().words);
-  std::vector<std::string> words;
-  for (std::string word; text >> word;) words.push_back(word);
+  std::vector<std::string> words = words_of(GetParam().words);
   NORIA_SKIP_WITHOUT(words.front());
   // What it says of the processor's clock is not our business.
   words.emplace_back("-F");

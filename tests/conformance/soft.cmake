@@ -25,13 +25,16 @@ if(TARGET noria_softverbs)
   # no-sanitizer, here and below: programs that are not instrumented cannot load an instrumented
   # library.
   if(TARGET noria_soft)
-    add_executable(foreign_clients_test conformance/foreign_clients_test.cc e2e/tool_runs.cc)
-    target_link_libraries(foreign_clients_test PRIVATE noria_flags GTest::gtest_main)
-    target_compile_definitions(foreign_clients_test PRIVATE
-                               NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
-    set_target_properties(foreign_clients_test PROPERTIES
-                          RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    add_dependencies(foreign_clients_test noria_soft)
+    add_library(noria_foreign_pair OBJECT support/foreign_pair.cc e2e/tool_runs.cc)
+    target_link_libraries(noria_foreign_pair PUBLIC noria_flags GTest::gtest)
+    target_compile_definitions(noria_foreign_pair PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
+    foreach(part clients ucx)
+      add_executable(foreign_${part}_test conformance/foreign_${part}_test.cc)
+      target_link_libraries(foreign_${part}_test PRIVATE noria_foreign_pair GTest::gtest_main)
+      set_target_properties(foreign_${part}_test PROPERTIES
+                            RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+      add_dependencies(foreign_${part}_test noria_soft)
+    endforeach()
 
     # Loads the library by name and versions, as NCCL does.
     add_executable(dlvsym_client conformance/dlvsym_client.c)
@@ -44,11 +47,13 @@ if(TARGET noria_softverbs)
       set(world NORIA_SOFT_COPY=${CMAKE_MATCH_1} NORIA_SOFT_PLACE=${CMAKE_MATCH_2})
       set(suffix ${CMAKE_MATCH_1}_${CMAKE_MATCH_2})
       add_test(NAME foreign_clients_test_${suffix} COMMAND foreign_clients_test)
+      add_test(NAME foreign_ucx_test_${suffix} COMMAND foreign_ucx_test)
       add_test(NAME foreign_dlvsym_test_${suffix} COMMAND noria_soft $<TARGET_FILE:dlvsym_client>)
       add_test(NAME foreign_pyverbs_test_${suffix} COMMAND noria_soft /usr/bin/python3
                ${CMAKE_CURRENT_SOURCE_DIR}/conformance/foreign_pyverbs_test.py)
       set_tests_properties(
-        foreign_clients_test_${suffix} foreign_dlvsym_test_${suffix} foreign_pyverbs_test_${suffix}
+        foreign_clients_test_${suffix} foreign_ucx_test_${suffix} foreign_dlvsym_test_${suffix}
+        foreign_pyverbs_test_${suffix}
         PROPERTIES TIMEOUT 120 LABELS "conformance;soft;no-sanitizer" SKIP_RETURN_CODE 77
         ENVIRONMENT "${world}")
     endforeach()
