@@ -4,4 +4,13 @@ if(TARGET noria_softverbs)
     SOURCES conformance/transport_test.cc conformance/transport_processes_test.cc
     WAYS cma:early:1qp cma:late:1qp cma:early:2qp cma:late:4qp shm:late:1qp shm:early:2qp
          cma:late:2qp:2rails shm:late:5qp:3rails)
+
+  # Random traffic; less of it where a sanitizer makes it ten times slower.
+  set(less "")
+  if(NORIA_SANITIZE)
+    set(less --seeds 6 --messages 70000)
+  endif()
+  noria_ways_test(NAME transport_property LABELS conformance transport TIMEOUT 180 LIBS noria_transport
+    SOURCES conformance/transport_property_test.cc ARGUMENTS ${less}
+    WAYS cma:early:2qp:4rails cma:late:1qp cma:late:3qp:4rails shm:early:4qp shm:late:5qp:3rails)
 endif()

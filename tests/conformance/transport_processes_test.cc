@@ -21,7 +21,7 @@ TEST(Transport_processes, Carry_messages_of_all_sizes) {
     auto region = end.domain->register_region(memory.data(), memory.size());
     ASSERT_TRUE(region.is_ok());
     for (const uint64_t bytes : kSizes) {
-      test::fill(memory.data(), bytes, bytes);
+      test::paint(memory.data(), bytes, bytes);
       Request* sent = nullptr;
       ASSERT_TRUE(end.poll_until([&] {
         if (sent == nullptr) sent = end.send->try_send(*region, 0, bytes);
@@ -61,8 +61,8 @@ TEST(Transport_processes, Reads_from_a_peer_that_never_polls) {
     auto exposed = end.domain->register_region(plain.data(), kBytes);
     auto mapped = end.domain->allocate(kBytes);
     ASSERT_TRUE(exposed.is_ok() && mapped.is_ok());
-    test::fill(plain.data(), kBytes, 1);
-    test::fill(mapped->base(), kBytes, 2);
+    test::paint(plain.data(), kBytes, 1);
+    test::paint(mapped->base(), kBytes, 2);
     post.peer.send(exposed->remote());
     post.peer.send(mapped->remote());
     post.peer.meet();  // sleeps; nobody polls this domain

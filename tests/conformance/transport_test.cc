@@ -15,8 +15,8 @@ namespace noria::transport {
 namespace {
 
 using test::Connected;
-using test::fill;
 using test::first_wrong;
+using test::paint;
 
 constexpr std::byte kUntouched{0xee};
 
@@ -28,7 +28,7 @@ class TransportTest : public test::TransportPair {
              uint64_t seed) {
     constexpr uint64_t kOffset = 64;
     std::fill(target.begin(), target.end(), kUntouched);
-    fill(source.data() + kOffset, bytes, seed);
+    paint(source.data() + kOffset, bytes, seed);
     Request* received = link.recv->try_recv(to, kOffset, offered);
     ASSERT_NE(received, nullptr);
     Request* sent = nullptr;
@@ -90,7 +90,7 @@ TEST_F(TransportTest, Refuses_a_message_longer_than_its_receive_and_carries_the_
   link.send->release(sent);
 
   // The message that fits.  Expect: it takes that receive.
-  fill(source.data(), 100, 9);
+  paint(source.data(), 100, 9);
   sent = link.send->try_send(from, 0, 100);
   ASSERT_NE(sent, nullptr);
   ASSERT_TRUE(poll_until([&] { return sent->is_done() && received->is_done(); }));
@@ -158,7 +158,7 @@ TEST_F(TransportTest, Completes_in_order_on_each_side_whatever_the_sizes) {
   std::array<Request*, kWindow> received{}, sent{};
   const auto size_of = [](uint32_t i) { return i % 3 == 0 ? kSlot - i : uint64_t{i} * 5; };
   for (uint32_t i = 0; i < kWindow; ++i) {
-    fill(source.data() + i * kSlot, size_of(i), i);
+    paint(source.data() + i * kSlot, size_of(i), i);
     ASSERT_NE(received[i] = link.recv->try_recv(to, i * kSlot, kSlot), nullptr);
   }
   uint32_t next = 0, done = 0;
@@ -221,7 +221,7 @@ TEST_F(TransportTest, Takes_the_bytes_of_an_inline_message_before_it_returns) {
   for (uint32_t bytes = 0; bytes <= data.size(); ++bytes) {
     Request* received = link.recv->try_recv(to, 0, 64);
     ASSERT_NE(received, nullptr);
-    fill(data.data(), bytes, bytes);
+    paint(data.data(), bytes, bytes);
     Request* sent = nullptr;
     ASSERT_TRUE(poll_until(
         [&] { return (sent = link.send->try_send_inline(data.data(), bytes)) != nullptr; }));
@@ -239,7 +239,7 @@ TEST_F(TransportTest, Reads_what_the_sender_exposed_without_its_help) {
   ASSERT_NE(link.recv, nullptr);
   constexpr uint64_t kBytes = 32_MiB + 77;
   std::vector<std::byte> source(kBytes), target(kBytes);
-  fill(source.data(), kBytes, 5);
+  paint(source.data(), kBytes, 5);
   const Region exposed = over(*a_, source), local = over(*b_, target);
   for (const uint64_t bytes :
        {uint64_t{0}, uint64_t{1}, uint64_t{4096}, 1_MiB, 1_MiB + 1, kBytes}) {
@@ -261,7 +261,7 @@ TEST_F(TransportTest, Reads_a_window_at_once_and_refuses_what_is_out_of_bounds) 
   ASSERT_NE(link.recv, nullptr);
   constexpr uint64_t kSlot = 65536 + 128;
   const Region exposed = allocate(*a_, kWindow * kSlot), local = allocate(*b_, kWindow * kSlot);
-  fill(exposed.base(), exposed.bytes(), 3);
+  paint(exposed.base(), exposed.bytes(), 3);
   std::array<Request*, kWindow> reads{};
   for (uint32_t i = 0; i < kWindow; ++i)
     ASSERT_NE(reads[i] = link.recv->try_read(local, i * kSlot, exposed.remote(), i * kSlot, kSlot),
@@ -316,7 +316,7 @@ TEST_F(TransportTest, Many_connections_share_a_domain_and_do_not_meet) {
     ASSERT_NE(links.back().recv, nullptr);
   }
   const Region from = allocate(*a_, 64_KiB), to = allocate(*b_, 64_KiB * links.size());
-  fill(from.base(), 64_KiB, 8);
+  paint(from.base(), 64_KiB, 8);
   std::vector<Request*> received, sent;
   for (size_t i = 0; i < links.size(); ++i)
     received.push_back(links[i].recv->try_recv(to, i * 64_KiB, 64_KiB));
@@ -339,7 +339,7 @@ TEST_F(TransportTest, What_was_sent_before_a_farewell_still_arrives) {
   Connected link = connect();
   ASSERT_NE(link.recv, nullptr);
   std::vector<std::byte> source(1_MiB), target(1_MiB);
-  fill(source.data(), source.size(), 4);
+  paint(source.data(), source.size(), 4);
   const Region from = over(*a_, source), to = over(*b_, target);
   Request* received = link.recv->try_recv(to, 0, 1_MiB);
   Request* later = link.recv->try_recv(to, 0, 8);

@@ -8,7 +8,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +15,7 @@
 
 #include "base/clock.hpp"
 #include "base/params.hpp"
+#include "tests/support/pattern.hpp"
 #include "verbs/api.hpp"
 #include "verbs/provider.hpp"
 #include "verbs/transport/domain.hpp"
@@ -40,27 +40,11 @@ inline std::shared_ptr<const verbs::Provider> provider_from_environment() {
 }
 
 inline std::unique_ptr<transport::Domain> make_domain(
-    const std::shared_ptr<const verbs::Provider>& provider, const Params& params) {
-  auto domain = transport::Domain::create(provider, params, transport::kMaxRails);
+    const std::shared_ptr<const verbs::Provider>& provider, const Params& params,
+    unsigned rails = transport::kMaxRails) {
+  auto domain = transport::Domain::create(provider, params, rails);
   EXPECT_TRUE(domain.is_ok()) << to_string(domain.failure().code());
   return domain.is_ok() ? std::move(*domain) : nullptr;
-}
-
-// A byte that depends on who sent it, in which message, and where it stands.
-inline std::byte pattern(uint64_t seed, uint64_t index) {
-  uint64_t x = (seed + 1) * 0x9e3779b97f4a7c15 + index;
-  x ^= x >> 29;
-  x *= 0xbf58476d1ce4e5b9;
-  return static_cast<std::byte>(x >> 56);
-}
-inline void fill(std::byte* memory, uint64_t bytes, uint64_t seed) {
-  for (uint64_t i = 0; i < bytes; ++i) memory[i] = pattern(seed, i);
-}
-// The first byte that differs, or `bytes` when none does.
-inline uint64_t first_wrong(const std::byte* memory, uint64_t bytes, uint64_t seed) {
-  for (uint64_t i = 0; i < bytes; ++i)
-    if (memory[i] != pattern(seed, i)) return i;
-  return bytes;
 }
 
 struct Connected {

@@ -39,17 +39,6 @@ Verbs load_verbs() {
   return v;
 }
 
-// Which position holds what: a word of a well-mixed counter.
-uint64_t word_of(uint64_t seed, uint64_t index) {
-  uint64_t x = seed * 0x9e3779b97f4a7c15u + index + 1;
-  x ^= x >> 31;
-  x *= 0xbf58476d1ce4e5b9u;
-  return x ^ (x >> 27);
-}
-uint8_t byte_of(uint64_t seed, uint64_t position) {
-  return static_cast<uint8_t>(word_of(seed, position / 8) >> (position % 8 * 8));
-}
-
 std::vector<ibv_sge> sges_of(const std::vector<Piece>& pieces) {
   std::vector<ibv_sge> sges;
   for (const Piece& p : pieces)
@@ -312,29 +301,6 @@ ibv_wc expect_completion(ibv_cq* cq, uint64_t id, ibv_wc_status status) {
 bool is_empty(ibv_cq* cq) {
   ibv_wc wc{};
   return ibv_poll_cq(cq, 1, &wc) == 0;
-}
-
-void paint(uint8_t* data, size_t bytes, uint64_t seed, uint64_t from) {
-  size_t i = 0;
-  for (; i < bytes && (from + i) % 8 != 0; ++i) data[i] = byte_of(seed, from + i);
-  for (; i + 8 <= bytes; i += 8) {
-    const uint64_t word = word_of(seed, (from + i) / 8);
-    std::memcpy(data + i, &word, 8);
-  }
-  for (; i < bytes; ++i) data[i] = byte_of(seed, from + i);
-}
-
-size_t first_wrong(const uint8_t* data, size_t bytes, uint64_t seed, uint64_t from) {
-  size_t i = 0;
-  for (; i < bytes && (from + i) % 8 != 0; ++i)
-    if (data[i] != byte_of(seed, from + i)) return i;
-  for (; i + 8 <= bytes; i += 8) {
-    const uint64_t word = word_of(seed, (from + i) / 8);
-    if (std::memcmp(data + i, &word, 8) != 0) break;  // the tail loop finds the byte
-  }
-  for (; i < bytes; ++i)
-    if (data[i] != byte_of(seed, from + i)) return i;
-  return bytes;
 }
 
 }  // namespace noria::test

@@ -18,6 +18,7 @@
 #include "base/clock.hpp"
 #include "base/verbs_extensions.hpp"
 #include "tests/support/crew.hpp"
+#include "tests/support/pattern.hpp"
 
 namespace noria::test {
 
@@ -190,11 +191,6 @@ ibv_wc wait_completion(ibv_cq* cq, Nanoseconds limit = 20_s);
 // As above, and the test fails where its status is not `status`.
 ibv_wc expect_completion(ibv_cq* cq, uint64_t id, ibv_wc_status status = IBV_WC_SUCCESS);
 bool is_empty(ibv_cq* cq);
-
-// Test data that depends on a seed (side, message) and on the position.
-void paint(uint8_t* data, size_t bytes, uint64_t seed, uint64_t from = 0);
-// The first position that differs from paint(), or `bytes`.
-size_t first_wrong(const uint8_t* data, size_t bytes, uint64_t seed, uint64_t from = 0);
 
 // Waits until `done` holds; the test fails after 20 seconds.
 template <class Predicate>
