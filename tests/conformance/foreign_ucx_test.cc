@@ -20,12 +20,14 @@
 namespace noria::perf {
 namespace {
 
-// As root, or as the root of a user namespace.
+// As root; or in a user namespace, which must know user and group to make files.
 bool enter_mount_namespace() {
-  const std::string user = std::to_string(::geteuid());
+  const std::string user = std::to_string(::geteuid()), group = std::to_string(::getegid());
   if (::unshare(CLONE_NEWNS) != 0) {
     if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
-    std::ofstream("/proc/self/uid_map") << user << ' ' << user << " 1";
+    std::ofstream("/proc/self/uid_map") << user + ' ' + user + " 1";
+    std::ofstream("/proc/self/setgroups") << "deny";
+    std::ofstream("/proc/self/gid_map") << group + ' ' + group + " 1";
   }
   return ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }
