@@ -39,15 +39,35 @@ NORIA_HOT void complete(Qp& qp, const Wqe& wqe, ibv_wc_status status) {
   qp.send_head.store(head + 1, std::memory_order_release);  // pairs with has_work()
 }
 
-// Completes what took effect and may be known at `now`. When the next may be, kNever if none waits.
-Nanoseconds complete_known(Qp& qp, Nanoseconds now) {
+// Completes what took effect and may be known by now; all of it, of a queue pair that is not live
+// any more. When the next may be, kNever if none waits for a time.
+Nanoseconds complete_known(Qp& qp, bool is_live) {
+  const bool is_paced = qp.engine.shaper().is_on() && is_live;
+  const Nanoseconds now = is_paced ? now_ns() : kNever;
+  bool has_failed = false;
   while (true) {
     const uint64_t head = qp.send_head.load(std::memory_order_relaxed);  // ours alone under exec
     if (head == qp.executed) return kNever;
     const Wqe& wqe = qp.wqe(head);
-    if (wqe.known > now) return wqe.known;
-    complete(qp, wqe, IBV_WC_SUCCESS);
+    if (is_paced && !has_failed && wqe.known > now) return wqe.known;
+    if (is_live && !has_failed && !has_landed(qp, head)) return kNever;
+    const ibv_wc_status landed = release_answer(qp, head);
+    complete(qp, wqe, has_failed ? IBV_WC_WR_FLUSH_ERR : landed);
+    if (landed != IBV_WC_SUCCESS) has_failed = true;
+    if (has_failed) enter_error(qp);
   }
+}
+
+// The request that is being executed fails: completes those before it, for completions keep their
+// order. The status that is left for it: one of them may have failed first.
+[[gnu::noinline]] ibv_wc_status end_earlier(Qp& qp, ibv_wc_status status) {
+  const auto is_live = [&qp] {
+    return qp.current.load(std::memory_order_acquire) == IBV_QPS_RTS;  // with enter_error()
+  };
+  release_answer(qp, qp.executed);
+  if (is_live()) land_all(qp);
+  complete_known(qp, false);
+  return is_live() ? status : IBV_WC_WR_FLUSH_ERR;
 }
 
 // Ends the request that is being executed.
@@ -55,15 +75,15 @@ NORIA_HOT void conclude(Qp& qp, Wqe& wqe, ibv_wc_status status) {
   qp.moved = 0;
   qp.wait = Wait::none;
   qp.patience.store(0, std::memory_order_relaxed);  // a hint for next_look()
-  if (qp.engine.shaper().is_on()) {
+  const bool is_paced = qp.engine.shaper().is_on();
+  if (is_paced && status == IBV_WC_SUCCESS) wqe.known = known_at(qp, wqe);
+  if (is_paced) qp.pace.next_request();
+  if (is_paced || !qp.held.all.empty()) {
     if (status == IBV_WC_SUCCESS) {
-      wqe.known = known_at(qp, wqe);
-      qp.pace.next_request();
       ++qp.executed;
       return;
     }
-    qp.pace.next_request();
-    complete_known(qp, kNever);  // completions keep their order
+    status = end_earlier(qp, status);
   }
   ++qp.executed;
   complete(qp, wqe, status);
@@ -99,14 +119,19 @@ NORIA_HOT Progress execute(Qp& qp, uint64_t budget) {
   return Progress::idle;
 }
 
-// The same on a shaped link.
-Progress execute_paced(Qp& qp, uint64_t budget) {
+// The same where a request that took effect does not complete at once: on a shaped link, and where
+// answers land late.
+Progress execute_delayed(Qp& qp, uint64_t budget) {
   const Progress progress = execute(qp, budget);
-  // An error state lets everything go at once.
+  const bool is_through = qp.executed == qp.send_tail.load(std::memory_order_acquire);
+  // An error state lets everything go at once, and nothing land.
   const bool is_live = qp.current.load(std::memory_order_acquire) == IBV_QPS_RTS;
+  if (is_live && (progress != Progress::wants_more || is_through)) land_one(qp);
+  const Nanoseconds known = complete_known(qp, is_live);
+  if (!qp.engine.shaper().is_on()) return progress;
   const Nanoseconds now = now_ns();
-  const Nanoseconds known = complete_known(qp, is_live ? now : kNever);
   Nanoseconds due = known;
+  if (!qp.held.all.empty()) due = std::min(due, now + Engine::kSleeperTick);
   if (progress == Progress::paced) due = std::min(due, qp.pace.arrival);
   if (progress == Progress::waits)
     due = std::min(due, now + qp.patience.load(std::memory_order_relaxed));
@@ -120,14 +145,14 @@ Progress execute_paced(Qp& qp, uint64_t budget) {
 
 NORIA_HOT Progress try_execute(Qp& qp, uint64_t budget) {
   if (!qp.exec.try_lock()) return Progress::waits;
-  const Progress progress =
-      qp.engine.shaper().is_on() ? execute_paced(qp, budget) : execute(qp, budget);
+  const bool is_delayed = qp.engine.shaper().is_on() || qp.engine.places_late();
+  const Progress progress = is_delayed ? execute_delayed(qp, budget) : execute(qp, budget);
   qp.exec.unlock();
   return progress;
 }
 
 Nanoseconds next_look(const Qp& qp, Progress progress) {
-  // acquire: pairs with execute_paced().
+  // acquire: pairs with execute_delayed().
   if (progress == Progress::paced) return qp.pace.due.load(std::memory_order_acquire);
   const Nanoseconds tick = is_armed(qp.sends_to()) ? Engine::kSleeperTick : Engine::kTick;
   return now_ns() + std::max(tick, qp.patience.load(std::memory_order_relaxed));  // wait_for()

@@ -19,9 +19,8 @@ bool add_piece(const Qp& qp, const ibv_sge& sge, uint32_t access, const Cut& par
 }  // namespace
 
 NORIA_HOT bool gather(const Qp& qp, Wqe& wqe, const Cut& cut, Pieces* out) {
-  if ((wqe.flags & (IBV_SEND_INLINE | Wqe::kIsFetched)) != 0) {
-    const bool is_fetched = (wqe.flags & Wqe::kIsFetched) != 0;
-    uint8_t* bytes = is_fetched ? const_cast<uint8_t*>(qp.fetched.data()) : wqe.inline_data();
+  if ((wqe.flags & (IBV_SEND_INLINE | Wqe::kIsHeld)) != 0) {
+    uint8_t* bytes = (wqe.flags & Wqe::kIsHeld) != 0 ? newest_bytes(qp) : wqe.inline_data();
     if (cut.bytes > 0) out->at[out->count++] = {bytes + cut.offset, cut.bytes};
     return true;
   }

@@ -21,6 +21,7 @@
 #include "verbs/soft/copy_path.hpp"
 #include "verbs/soft/device_copy.hpp"
 #include "verbs/soft/hands.hpp"
+#include "verbs/soft/held_answers.hpp"
 #include "verbs/soft/pace.hpp"
 #include "verbs/soft/peer.hpp"
 #include "verbs/soft/shared_layout.hpp"
@@ -54,8 +55,8 @@ struct Wqe {
   Nanoseconds posted;
   Nanoseconds known;
 
-  // In `flags`: a late device has fetched its bytes before an earlier read landed: Qp::fetched.
-  static constexpr uint32_t kIsFetched = 1u << 31;
+  // In `flags`: what it brings goes to Qp::held until it lands.
+  static constexpr uint32_t kIsHeld = 1u << 31;
 
   ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
   uint8_t* inline_data() { return reinterpret_cast<uint8_t*>(this + 1); }
@@ -123,7 +124,7 @@ struct Qp : ibv_qp {
   Notice* ring = nullptr;
   uint8_t* in_place = nullptr;
   uint32_t ring_mask = 0;
-  std::vector<uint8_t> fetched;  // the bytes of the request behind the one that is executed
+  HeldAnswers held;  // of a device that places late
   Pace pace;
   Asker asker;
   std::unique_ptr<QpFaults> faults;  // null where no rule of NORIA_SOFT_FAULTS may concern it

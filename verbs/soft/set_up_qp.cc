@@ -151,6 +151,7 @@ int reset(Qp& qp) {
     qp.send_released.store(tail, std::memory_order_release);
     qp.executed = tail;
     qp.moved = 0;
+    qp.held.all.clear();
     qp.wait = Wait::none;
     qp.pace.next_request();
     forget_questions(qp);

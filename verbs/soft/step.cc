@@ -105,27 +105,6 @@ NORIA_HOT Outcome end_move(Qp& qp, const Wqe& wqe) {
   return {Step::finished};
 }
 
-// A device may fetch the bytes of a request before the read in front of it has landed, unless the
-// request is fenced. Late placement does, so that a fence that was forgotten is seen.
-[[gnu::noinline]] void fetch_early(Qp& qp) {
-  constexpr uint64_t kMost = 64 << 10;
-  const uint64_t number = qp.executed + 1;
-  if (number == qp.send_tail.load(std::memory_order_acquire)) return;  // with post_send()
-  Wqe& next = qp.wqe(number);
-  Pieces local;
-  if (next.is_answered() || next.bytes == 0 || next.bytes > kMost ||
-      (next.flags & (IBV_SEND_FENCE | IBV_SEND_INLINE)) != 0 ||
-      !gather(qp, next, {0, next.bytes}, &local))
-    return;
-  qp.fetched.resize(next.bytes);
-  uint8_t* to = qp.fetched.data();
-  for (const iovec& piece : local.all()) {
-    device_copy(to, piece.iov_base, piece.iov_len);
-    to += piece.iov_len;
-  }
-  next.flags |= Wqe::kIsFetched;
-}
-
 // Moves what is next, of `limit` bytes that may.
 NORIA_HOT Outcome move_part(Qp& qp, Wqe& wqe, const Landing& landing, uint64_t limit) {
   const Cut cut = next_cut(qp, wqe, qp.moved, std::min(limit, kStepBytes));
@@ -336,7 +315,7 @@ NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
       qp.target->rq_tail.load(std::memory_order_acquire) <= qp.receives_taken)
     return wait_for_receive(qp, wqe);
   qp.wait = Wait::none;
-  if (wqe.is_answered() && qp.moved + qp.asked == 0 && qp.engine.places_late()) fetch_early(qp);
+  if (qp.engine.places_late() && !begin_late(qp, wqe)) return {Step::waits};
 
   const bool is_send = wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM;
   const Mark mark(qp, is_send ? kAnyKey : wqe.rkey);
