@@ -1,7 +1,10 @@
 // What the kernel says of our own memory, which a network card would pin when it is registered.
 //
-// Reads /proc/self/maps up to the range: about a microsecond for each mapping before it. Where
-// there is no /proc, or no descriptor is left for it, memory counts as writable if it is mapped.
+// One or two microseconds. To look at each page takes 0.15 us a page, and to read /proc/self/maps
+// 50 us and more, for every registration of a caller's buffer; so of a range over 64 KiB only the
+// first and the last page are asked what access they have, while a page that is not mapped is
+// noticed anywhere. A kernel before 5.14 is not asked: there, memory counts as writable if it is
+// mapped.
 //
 // Threads: any thread.
 #pragma once
