@@ -1,6 +1,6 @@
 #include "bucketing/ring_gather.hpp"
 
-#include <cstring>
+#include "bucketing/slot_lines.hpp"
 
 namespace noria::bucketing {
 
@@ -63,9 +63,7 @@ bool RingGather::take_received(RingCore& core, RingRun& run) {
       return false;
     }
     if (uses_slots_ && bytes != 0) {
-      std::byte* out = run.out(piece).data;
-      const std::byte* slot = slots_.base() + copy_slot_ * kChunkBytes;
-      std::memcpy(out, slot, bytes);
+      copy_out_of_slot(run.out(piece).data, slots_.base() + copy_slot_ * kChunkBytes, bytes);
       has_copied = true;
       --slots_taken_;
       if (++copy_slot_ == kSlots) copy_slot_ = 0;

@@ -27,7 +27,7 @@ class RingInbox {
       : memory_(std::move(memory)), slots_(shape.slots), slot_bytes_(shape.slot_bytes) {}
 
   struct Message {
-    const std::byte* data = nullptr;  // null: none yet
+    std::byte* data = nullptr;  // null: none yet
     uint64_t bytes = 0;
   };
   // The oldest message that was not taken; the same until take(). Offers the free slots first.

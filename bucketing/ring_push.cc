@@ -42,7 +42,9 @@ bool RingPush::add_oldest(RingCore& core, RingRun& run, RingInbox& inbox) {
       core.fail_out_of_step("the next chunk");
       return false;
     }
-    run.add(piece, message.data, step + 1 == core.steps());
+    const bool is_last_step = step + 1 == core.steps();
+    stays_close_ ? run.add_slot(piece, message.data, is_last_step)
+                 : run.add(piece, message.data, is_last_step);
     inbox.take(core);
   }
   run.on_started(segment);

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <string>
 
+#include "bucketing/slot_lines.hpp"
+
 namespace noria::bucketing {
 namespace {
 
@@ -72,7 +74,7 @@ void RingRun::deliver() {
   const PartRun& run = parts_.front();
   const Part& part = *run.part;
   const uint64_t bytes = part.count * run.element_bytes;
-  if (bytes != 0) std::memcpy(part.out, run.out.data, bytes);
+  if (bytes != 0) copy_out_of_slot(part.out, run.out.data, bytes);
 }
 
 bool RingRun::place_part(RingCore& core, Part& part, bool uses_in, bool uses_out, PartRun* run) {
@@ -151,6 +153,17 @@ void RingRun::add(const Piece& piece, const std::byte* fetched, bool is_last_ste
   } else {
     reduce(part.part->dtype, part.part->op, out, fetched, own, piece.count);
   }
+}
+
+void RingRun::add_slot(const Piece& piece, std::byte* slot, bool is_last_step) {
+  const uint32_t element_bytes = parts_[piece.part].element_bytes;
+  read_slot(slot, piece.bytes, [&](uint64_t at, uint64_t bytes) {
+    add({.part = piece.part,
+         .count = bytes / element_bytes,
+         .offset = piece.offset + at,
+         .bytes = bytes},
+        slot + at, is_last_step);
+  });
 }
 
 void RingRun::on_started(uint32_t segment) {

@@ -82,6 +82,8 @@ class RingRun {
 
   // out = fetched op in, and the division of an average at the last step.
   NORIA_HOT void add(const Piece& piece, const std::byte* fetched, bool is_last_step);
+  // The same out of a slot that the left neighbour's processor will fill again.
+  NORIA_HOT void add_slot(const Piece& piece, std::byte* slot, bool is_last_step);
 
   // Steps of the segment that are through.
   uint32_t reduced(uint32_t segment) const { return segments_[segment].reduced; }

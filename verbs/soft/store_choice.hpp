@@ -24,7 +24,7 @@ class StoreChoice {
 
   // Smaller copies are streamed: buffers of such sizes are used again while the peer still has them
   // in its own cache, which is what makes plain stores dear (32 KiB: 5 times).
-  static constexpr uint64_t kLeast = 128 << 10;
+  static constexpr uint64_t kLeast = 16 << 10;
   // The part of a copy that is timed.
   static constexpr uint64_t kTimedBytes = 16 << 10;
   static constexpr uint32_t kProbeEvery = 64;
