@@ -16,6 +16,8 @@ if(TARGET noria_softverbs)
                   SOURCES conformance/soft_wake_test.cc)
   noria_soft_test(NAME soft_late_test LABELS conformance TIMEOUT 60 WAYS cma:late
                   SOURCES conformance/soft_late_test.cc)
+  noria_soft_test(NAME soft_posted_test LABELS conformance TIMEOUT 60 WAYS cma:late shm:late
+                  SOURCES conformance/soft_posted_test.cc)
   noria_soft_test(NAME soft_devices_test LABELS conformance TIMEOUT 60 WAYS cma:late
                   SOURCES conformance/soft_devices_test.cc)
   noria_soft_test(NAME soft_shaper_test LABELS conformance TIMEOUT 60

@@ -160,6 +160,13 @@ TEST(VerbsFileMemory, Is_written_and_read_by_its_offset_and_its_iova) {
     paint(link.buffer->data(), kBytes, side);
     ASSERT_EQ(post(link.qp.get(), link.write(1, kBytes, theirs)), 0);
     expect_completion(link.cq.get(), 1);
+    // What was written is another device's to see once a read of it has come through the same one.
+    ASSERT_EQ(post(link.qp.get(), {.opcode = IBV_WR_RDMA_READ,
+                                   .id = 2,
+                                   .pieces = link.piece(kBytes, 1),
+                                   .remote = theirs}),
+              0);
+    expect_completion(link.cq.get(), 2);
     link.wire.meet();
     // Expect: the peer's bytes in the file, from the offset on, and nothing beside them.
     std::vector<uint8_t> file(kFileBytes);
@@ -172,16 +179,16 @@ TEST(VerbsFileMemory, Is_written_and_read_by_its_offset_and_its_iova) {
     paint(file.data(), kBytes, side + 2);
     ASSERT_EQ(pwrite(fd, file.data(), kBytes, kOffset), static_cast<ssize_t>(kBytes));
     link.wire.meet();
-    ASSERT_EQ(post(link.qp.get(), link.read(2, kBytes, theirs)), 0);
-    expect_completion(link.cq.get(), 2);
+    ASSERT_EQ(post(link.qp.get(), link.read(3, kBytes, theirs)), 0);
+    expect_completion(link.cq.get(), 3);
     EXPECT_EQ(first_wrong(link.buffer->data(), kBytes, (side ^ 1) + 2), kBytes);
     link.wire.meet();
     // Gone.  Expect: the key is dead.
     mr.reset();
     link.wire.meet();
     if (p.side == 0) {
-      ASSERT_EQ(post(link.qp.get(), link.write(3, 8, theirs)), 0);
-      expect_completion(link.cq.get(), 3, IBV_WC_REM_ACCESS_ERR);
+      ASSERT_EQ(post(link.qp.get(), link.write(4, 8, theirs)), 0);
+      expect_completion(link.cq.get(), 4, IBV_WC_REM_ACCESS_ERR);
     }
     link.wire.meet();
     close(fd);

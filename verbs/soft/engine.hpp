@@ -20,6 +20,7 @@
 #include "verbs/soft/faults.hpp"
 #include "verbs/soft/memory_table.hpp"
 #include "verbs/soft/neighbours.hpp"
+#include "verbs/soft/posted_writes.hpp"
 #include "verbs/soft/queue_pair.hpp"
 
 namespace noria::soft {
@@ -44,6 +45,7 @@ class Engine {
   // How bytes move to peers, for people.
   const char* copy_path() const;
   MemoryTable& memory() { return *memory_; }
+  PostedWrites& posted_writes() { return posted_writes_; }
   Neighbours& neighbours() { return *neighbours_; }
 
   // ---- registries: objects get an index in the segment, and are seen by the service thread -----
@@ -117,6 +119,7 @@ class Engine {
   std::vector<SharedPort> ports_;  // by device
   std::unique_ptr<Faults> faults_;
   std::unique_ptr<MemoryTable> memory_;
+  PostedWrites posted_writes_;
   std::unique_ptr<Neighbours> neighbours_;
   std::atomic<uint32_t> pd_serial_{1};
 

@@ -170,7 +170,9 @@ ibv_mr* register_memory(ibv_pd* base, Memory memory, unsigned access) {
     errno = EFAULT;
     return nullptr;
   }
-  const auto key = engine->memory().add({pd->number, start, memory.length, memory.iova, access});
+  const bool is_posted = engine->places_late() && memory.mapping != nullptr;
+  const auto key =
+      engine->memory().add({pd->number, start, memory.length, memory.iova, access, is_posted});
   if (!key) {
     errno = ENOMEM;
     return nullptr;
@@ -234,6 +236,7 @@ NORIA_EXPORT int ibv_dereg_mr(ibv_mr* base) {
                mr->lkey);
     return EBUSY;
   }
+  engine->posted_writes().publish(soft::context_of(mr->context).device);
   engine->memory().recycle(mr->lkey);
   static_cast<Pd*>(mr->pd)->users.fetch_sub(1, std::memory_order_relaxed);
   delete mr;

@@ -11,6 +11,11 @@ bool add_piece(const Qp& qp, const ibv_sge& sge, uint32_t access, const Cut& par
   const auto range =
       find_range(qp.engine.shared(), sge.lkey, qp.pd_number, access, sge.addr, sge.length);
   if (!range) return false;
+  if (range->is_posted != 0) {
+    out->posted |= 1u << out->count;
+    // A device that reads this memory pushes on what it wrote there.
+    if (access == 0) qp.engine.posted_writes().publish(device_of(qp.pd_number));
+  }
   if (part.bytes > 0)
     out->at[out->count++] = {reinterpret_cast<void*>(range->address + part.offset), part.bytes};
   return true;

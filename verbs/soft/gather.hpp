@@ -16,6 +16,7 @@ namespace noria::soft {
 struct Pieces {
   iovec at[kMaxSge];
   size_t count = 0;
+  uint32_t posted = 0;  // bit i: writes to piece i are kept back (posted_writes.hpp)
   std::span<const iovec> all() const { return {at, count}; }
 };
 

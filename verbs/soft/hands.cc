@@ -57,6 +57,9 @@ ibv_wc_status answer(Qp& qp, const HandSlot& question, HandWork work, uint8_t* r
                                 access, question.iova.load(kRelaxed), bytes);
   if (!range) return IBV_WC_REM_ACCESS_ERR;
   auto* memory = reinterpret_cast<uint8_t*>(range->address);
+  PostedWrites& posted = qp.engine.posted_writes();
+  const uint32_t device = device_of(qp.pd_number);
+  if (range->is_posted != 0 && work != HandWork::write) posted.publish(device);
   if (is_atomic) {
     if (range->address % kAtomicBytes != 0) return IBV_WC_REM_OP_ERR;
     const uint64_t before =
@@ -65,6 +68,8 @@ ibv_wc_status answer(Qp& qp, const HandSlot& question, HandWork work, uint8_t* r
     std::memcpy(reply, &before, sizeof before);
   } else if (work == HandWork::read) {
     device_copy(reply, memory, bytes);
+  } else if (range->is_posted != 0) {
+    posted.add(device, memory, question.data, bytes);
   } else {
     device_copy(memory, question.data, bytes);
   }

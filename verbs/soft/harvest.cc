@@ -51,7 +51,11 @@ bool place(const Qp& qp, uint64_t number, const uint8_t* from, uint64_t bytes) {
     const auto range = find_range(qp.engine.shared(), sge.key.load(kRelaxed), qp.pd_number,
                                   IBV_ACCESS_LOCAL_WRITE, sge.address.load(kRelaxed), part);
     if (!range) return false;
-    std::memcpy(reinterpret_cast<void*>(range->address), from, part);
+    auto* to = reinterpret_cast<uint8_t*>(range->address);
+    if (range->is_posted != 0)
+      qp.engine.posted_writes().add(device_of(qp.pd_number), to, from, part);
+    else
+      std::memcpy(to, from, part);
     from += part;
     bytes -= part;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "verbs/soft/device_copy.hpp"
+#include "verbs/soft/engine.hpp"
 #include "verbs/soft/gather.hpp"
 #include "verbs/soft/queue_pair.hpp"
 
@@ -29,9 +30,14 @@ void land(Qp& qp, HeldAnswer& answer) {
     return;
   }
   const uint8_t* from = answer.bytes.data();
-  for (const iovec& piece : local.all()) {
-    device_copy(piece.iov_base, from, piece.iov_len);
-    from += piece.iov_len;
+  for (size_t i = 0; i < local.count; ++i) {
+    auto* to = static_cast<uint8_t*>(local.at[i].iov_base);
+    const uint64_t bytes = local.at[i].iov_len;
+    if ((local.posted >> i & 1) != 0)
+      qp.engine.posted_writes().add(device_of(qp.pd_number), to, from, bytes);
+    else
+      device_copy(to, from, bytes);
+    from += bytes;
   }
   answer.status = IBV_WC_SUCCESS;
 }
@@ -45,7 +51,8 @@ bool begin_late(Qp& qp, Wqe& wqe) {
   if (!wqe.is_answered()) return true;
   if (count >= qp.attr.max_rd_atomic) return false;
   Pieces local;
-  if (wqe.bytes == 0 || wqe.bytes > kMost || !gather(qp, wqe, {0, wqe.bytes}, &local)) return true;
+  if (wqe.bytes == 0 || !gather(qp, wqe, {0, wqe.bytes}, &local)) return true;
+  if (wqe.bytes > kMost && local.posted == 0) return true;
   qp.held.all.push_back({.number = qp.executed, .bytes = std::vector<uint8_t>(wqe.bytes)});
   wqe.flags |= Wqe::kIsHeld;
   return true;

@@ -23,7 +23,8 @@ void Landing::add(const Peer& peer, const std::optional<Range>& range, uint64_t 
   if (length > 0) {
     is_valid = is_valid && range.has_value();
     if (range) at[count] = *range;
-    is_direct = is_direct && range && direct_address(peer, *range, length) != nullptr;
+    is_posted = is_posted || (range && range->is_posted != 0);
+    is_direct = is_direct && range && !is_posted && direct_address(peer, *range, length) != nullptr;
   }
   ++count;
 }

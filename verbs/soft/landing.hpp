@@ -15,8 +15,9 @@ struct Landing {
   uint64_t bytes[kMaxSge];
   size_t count = 0;
   uint64_t room = 0;
-  bool is_valid = true;   // every key is good
-  bool is_direct = true;  // loads and stores reach all of it
+  bool is_valid = true;    // every key is good
+  bool is_direct = true;   // loads and stores reach all of it
+  bool is_posted = false;  // of some of it the target keeps writes back: by its hand alone
 
   void add(const Peer& peer, const std::optional<Range>& range, uint64_t length);
 };

@@ -47,6 +47,7 @@ std::optional<uint32_t> MemoryTable::add(const Request& request) {
   mr.length.store(request.length, kRelaxed);
   mr.access.store(request.access, kRelaxed);
   mr.pd.store(request.pd, kRelaxed);
+  mr.is_posted.store(request.is_posted ? 1 : 0, kRelaxed);
   mr.allocation.store(allocation, kRelaxed);
   mr.allocation_offset.store(offset, kRelaxed);
   mr.key.store(key, std::memory_order_release);  // publishes the entry; pairs with find_range()

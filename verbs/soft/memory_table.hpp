@@ -32,6 +32,7 @@ class MemoryTable {
     uint32_t pd;
     uint64_t address, length, iova;
     uint32_t access;
+    bool is_posted;  // writes to it are kept back: posted_writes.hpp
   };
   // The key, or nothing if the table is full.
   std::optional<uint32_t> add(const Request& request) NORIA_EXCLUDES(mutex_);
@@ -71,6 +72,7 @@ struct Range {
   // How its owner finds it again.
   uint32_t key;
   uint32_t access;
+  uint32_t is_posted;
   uint64_t iova;
 };
 
@@ -92,6 +94,7 @@ inline std::optional<Range> find_range(const SharedSegment& owner, uint32_t key,
                mr.allocation.load(kRelaxed),
                key,
                access,
+               mr.is_posted.load(kRelaxed),
                iova};
 }
 

@@ -53,7 +53,7 @@ static_assert(Word64::is_always_lock_free && sizeof(Word64) == 8);
 
 // ---- header -------------------------------------------------------------------------------------
 constexpr uint64_t kSegmentMagic = 0x4e4f5249'41534547;  // "NORIASEG"
-constexpr uint32_t kLayoutVersion = 4;
+constexpr uint32_t kLayoutVersion = 5;
 
 // Where the port of a device is on the fabric (address.hpp). Written before anybody maps it.
 struct SharedAddress {
@@ -199,6 +199,7 @@ struct alignas(64) SharedMr {
   Word32 allocation;  // number of the mapped allocation it lies in, 0 if none
   Word32 access;
   Word32 pd;
+  Word32 is_posted;  // writes to it are kept back (posted_writes.hpp): only its owner makes them
 };
 
 // ---- completion queue ---------------------------------------------------------------------------

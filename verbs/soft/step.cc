@@ -331,7 +331,7 @@ NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
   if (qp.asked > 0) return move_by_hand(qp, wqe, landing, limit);  // goes on as it began
   if (landing.is_direct) return move_part(qp, wqe, landing, limit);
   if (is_send && wqe.bytes <= kInPlace) return send_in_place(qp, wqe);
-  return qp.target_peer->can_attach() || !qp.engine.may_ask()
+  return !landing.is_posted && (qp.target_peer->can_attach() || !qp.engine.may_ask())
              ? move_part(qp, wqe, landing, limit)
              : move_by_hand(qp, wqe, landing, limit);
 }
