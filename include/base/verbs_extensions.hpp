@@ -9,6 +9,11 @@
 //   ibv_noria_free      gives it back; deregister first. 0, or an errno value
 //   ibv_noria_stats     counters of the port since the context was opened. 0, or an errno value
 //   ibv_noria_describe  one line for people: "software HCA, cross-memory attach"
+//   ibv_noria_turn      for tests of one process with one thread: the clock of its devices stands
+//                       at `now` (ns, never back), and the call does what their thread would do. It
+//                       returns when it is to be made next, INT64_MAX if nothing waits for a time.
+//                       First called before a device is opened, else -1 with errno EBUSY; from then
+//                       on the process is alone on its host, and the same calls give the same run.
 //
 // Threads: any thread.
 #pragma once
@@ -41,6 +46,8 @@ using IbvNoriaAlloc = void* (*)(ibv_context*, size_t bytes);
 using IbvNoriaFree = int (*)(ibv_context*, void* base);
 using IbvNoriaStats = int (*)(ibv_context*, VerbsStats*);
 using IbvNoriaDescribe = int (*)(ibv_context*, char* text, size_t capacity);
+
+using IbvNoriaTurn = int64_t (*)(int64_t now);
 
 constexpr const char* kVerbsExtensionVersion = "IBVERBS_NORIA_1.0";
 

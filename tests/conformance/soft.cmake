@@ -20,6 +20,8 @@ if(TARGET noria_softverbs)
                   SOURCES conformance/soft_posted_test.cc)
   noria_soft_test(NAME soft_devices_test LABELS conformance TIMEOUT 60 WAYS cma:late
                   SOURCES conformance/soft_devices_test.cc)
+  noria_soft_test(NAME soft_time_test LABELS conformance TIMEOUT 60 WAYS cma:early cma:late
+                  SOURCES conformance/soft_time_test.cc)
   noria_soft_test(NAME soft_shaper_test LABELS conformance TIMEOUT 60
                   SOURCES conformance/soft_shaper_test.cc
                   ENVIRONMENT NORIA_SOFT_RATE_GBIT=8 NORIA_SOFT_LATENCY_US=200)

@@ -36,6 +36,7 @@ Verbs load_verbs() {
   load(library, &v.noria_free, "ibv_noria_free", kVerbsExtensionVersion, true);
   load(library, &v.noria_stats, "ibv_noria_stats", kVerbsExtensionVersion, true);
   load(library, &v.noria_describe, "ibv_noria_describe", kVerbsExtensionVersion, true);
+  load(library, &v.noria_turn, "ibv_noria_turn", kVerbsExtensionVersion, true);
   return v;
 }
 

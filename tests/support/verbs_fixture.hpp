@@ -60,6 +60,7 @@ struct Verbs {
   IbvNoriaFree noria_free = nullptr;
   IbvNoriaStats noria_stats = nullptr;
   IbvNoriaDescribe noria_describe = nullptr;
+  IbvNoriaTurn noria_turn = nullptr;
 };
 const Verbs& verbs();
 

@@ -7,6 +7,7 @@
 
 #include "base/log.hpp"
 #include "verbs/soft/address.hpp"
+#include "verbs/soft/device_time.hpp"
 #include "verbs/soft/engine.hpp"
 
 namespace noria::soft {
@@ -51,7 +52,7 @@ Peer* find_peer(Qp& qp) {
   if (neighbours.has_peer(slot)) return qp.target_peer = neighbours.use(slot);
   // Asking takes system calls, and this is called from every poll.
   constexpr Nanoseconds kAskEvery = 1'000'000;
-  const Nanoseconds now = now_ns();
+  const Nanoseconds now = device_now();
   if (now - qp.asked_at >= kAskEvery) {
     qp.asked_at = now;
     qp.is_linking = neighbours.want(slot) == Neighbours::Reach::linking;

@@ -12,6 +12,7 @@
 
 #include "base/log.hpp"
 #include "base/verbs_extensions.hpp"
+#include "verbs/soft/device_time.hpp"
 #include "verbs/soft/device_tree.hpp"
 #include "verbs/soft/operations.hpp"
 
@@ -181,6 +182,17 @@ ibv_context* open_device(ibv_device* device) {
   if (p.engine->faults() != nullptr) p.engine->faults()->add_context(context.get());
   p.contexts.push_back(context.get());
   return &context.release()->context;
+}
+
+Nanoseconds take_turn(Nanoseconds now) {
+  Process& p = process();
+  MutexLock lock(p.mutex);
+  if (p.engine != nullptr && !is_time_standing()) {
+    errno = EBUSY;
+    return -1;
+  }
+  stand_at(now);
+  return p.engine != nullptr ? p.engine->turn() : kNever;
 }
 
 int close_device(ibv_context* context) {

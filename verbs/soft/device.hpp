@@ -62,6 +62,10 @@ ibv_gid port_gid(ibv_context* context);
 ibv_gid_type gid_type(ibv_context* context);
 constexpr int kMaxCqe = 1 << 18;
 
+// Takes the time of the process's devices into the caller's hands, and does what their thread would
+// do at `now`. When there is more to do; -1 with errno EBUSY if a device was opened before.
+Nanoseconds take_turn(Nanoseconds now);
+
 // Of all devices of the process together.
 VerbsStats port_stats(Engine& engine);
 

@@ -18,6 +18,7 @@
 #include "verbs/soft/address.hpp"
 #include "verbs/soft/async_events.hpp"
 #include "verbs/soft/bind_target.hpp"
+#include "verbs/soft/device_time.hpp"
 #include "verbs/soft/shared_receives.hpp"
 
 namespace noria::soft {
@@ -58,7 +59,8 @@ std::unique_ptr<Engine> Engine::start(const Params& params,
 
 bool Engine::open_ports(const std::vector<SoftDevice>& devices) {
   for (const SoftDevice& device : devices) {
-    auto port = join_port(device.host.empty() ? "" : device.host + "/" + device.name);
+    const bool is_own = device.host.empty() || is_time_standing();
+    auto port = join_port(is_own ? "" : device.host + "/" + device.name);
     if (!port.is_ok()) {
       log(LogLevel::error, "software HCA: %s", port.failure().c_str());
       return false;
@@ -72,27 +74,17 @@ bool Engine::set_up(const std::vector<SoftDevice>& devices) {
   auto segment = Segment::create();
   if (!segment.is_ok()) return false;
   segment_ = std::make_unique<Segment>(std::move(segment).value());
-  // Start at a slot of our own, so that a slot is not taken again right after its owner died.
-  auto claimed = claim_slot(static_cast<uint32_t>(::getpid()));
-  if (!claimed.is_ok()) return false;
-  slot_ = claimed->slot;
-  listener_ = std::move(claimed->listener);
   doorbell_ = make_event();
-  pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
-  timer_ = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!doorbell_.is_open() || !epoll_.is_open() || !timer_.is_open()) return false;
-
   SharedHeader& header = (*segment_)->header;
-  if (::getrandom(header.cookie, sizeof header.cookie, 0) != sizeof header.cookie) return false;
+  slot_ = 1;
+  header.cookie[0] = 1;  // of a process whose runs are all the same
+  if (!doorbell_.is_open() || (!is_time_standing() && !join_host())) return false;
   header.cookie_address = reinterpret_cast<uint64_t>(header.cookie);
   header.magic = kSegmentMagic;
   header.version = kLayoutVersion;
   header.slot = slot_;
   header.segment_bytes = sizeof(SharedSegment);
   for (size_t i = 0; i < devices.size(); ++i) header.addresses[i] = address_of(devices[i]);
-  // Peers of the same user may attach although they are not our ancestors (Yama).
-  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 
   memory_ = std::make_unique<MemoryTable>(**segment_);
   Neighbours::Self self;
@@ -104,7 +96,27 @@ bool Engine::set_up(const std::vector<SoftDevice>& devices) {
   self.pidfd = pidfd_.get();
   self.epoll = epoll_.get();
   neighbours_ = std::make_unique<Neighbours>(self, **segment_, ports_, *memory_);
+  return is_time_standing() || start_thread();
+}
 
+// What other processes of the host know us by.
+bool Engine::join_host() {
+  // Start at a slot of our own, so that a slot is not taken again right after its owner died.
+  auto claimed = claim_slot(static_cast<uint32_t>(::getpid()));
+  if (!claimed.is_ok()) return false;
+  slot_ = claimed->slot;
+  listener_ = std::move(claimed->listener);
+  pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+  timer_ = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!epoll_.is_open() || !timer_.is_open()) return false;
+  // Peers of the same user may attach although they are not our ancestors (Yama).
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+  SharedHeader& header = (*segment_)->header;
+  return ::getrandom(header.cookie, sizeof header.cookie, 0) == sizeof header.cookie;
+}
+
+bool Engine::start_thread() {
   watch(epoll_.get(), listener_.get(), Watched::listener);
   for (const SharedPort& port : ports_)
     if (port.listener.is_open()) watch(epoll_.get(), port.listener.get(), Watched::port);
@@ -274,13 +286,7 @@ void Engine::request_service(Nanoseconds by) {
 
 void Engine::run() {
   while (!is_stopping_.load(std::memory_order_acquire)) {  // with ~Engine()
-    {
-      SpinGuard guard(timer_lock_);
-      next_look_.store(kNever, std::memory_order_relaxed);
-    }
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with request_service()
-    Nanoseconds next = faults_ != nullptr ? faults_->tend(*this, now_ns()) : kNever;
-    next = std::min({next, tend_queues(), tend_listener()});
+    const Nanoseconds next = look_round();
     {
       SpinGuard guard(timer_lock_);
       if (next < next_look_.load(std::memory_order_relaxed)) set_timer(next);
@@ -290,6 +296,25 @@ void Engine::run() {
     const int count = ::epoll_wait(epoll_.get(), events, kBatch, -1);
     for (int i = 0; i < count; ++i) handle(events[i].data.u64);
   }
+}
+
+// Looks after all that waits for a time; when it must be next.
+Nanoseconds Engine::look_round() {
+  {
+    SpinGuard guard(timer_lock_);
+    next_look_.store(kNever, std::memory_order_relaxed);
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with request_service()
+  const Nanoseconds ports = faults_ != nullptr ? faults_->tend(*this, device_now()) : kNever;
+  return std::min({ports, tend_queues(), tend_listener()});
+}
+
+Nanoseconds Engine::turn() {
+  if (take_events(doorbell_.get()) != 0) relay_events();
+  const Nanoseconds next = look_round();
+  const bool is_rung = take_events(doorbell_.get()) != 0;
+  if (is_rung) relay_events();
+  return is_rung ? kAtOnce : std::min(next, next_look_.load(std::memory_order_relaxed));
 }
 
 void Engine::handle(uint64_t tag) {
@@ -322,12 +347,12 @@ void Engine::rest_listener() {
   constexpr Nanoseconds kRest = 100'000'000;
   log(LogLevel::warn, "no descriptor for a process that calls: raise the limit of open files");
   change_watch(epoll_.get(), listener_.get(), Watched::listener, 0);
-  listener_due_ = now_ns() + kRest;
+  listener_due_ = device_now() + kRest;
 }
 
 // When to look at the callers again; kNever while the listener is watched.
 Nanoseconds Engine::tend_listener() {
-  if (listener_due_ == kNever || now_ns() < listener_due_) return listener_due_;
+  if (listener_due_ == kNever || device_now() < listener_due_) return listener_due_;
   change_watch(epoll_.get(), listener_.get(), Watched::listener, EPOLLIN);
   return listener_due_ = kNever;
 }
@@ -356,7 +381,7 @@ Nanoseconds Engine::tend_queues() {
       if (can_flush_now(qp))
         fire_local(qp.receives_to(), true);
       else
-        next = std::min(next, now_ns() + kTick);
+        next = std::min(next, device_now() + kTick);
     }
     if (!qp.has_work()) return;
     const Progress progress = try_execute(qp, qp.engine.places_late() ? 0 : kExecuteBudget);
@@ -387,6 +412,7 @@ void Engine::relay_events() {
 void Engine::set_timer(Nanoseconds at) {
   at = std::max(at, kAtOnce);  // 0 would disarm it
   next_look_.store(at, std::memory_order_relaxed);
+  if (!timer_.is_open()) return;  // turn() tells it
   itimerspec spec{};
   spec.it_value = {at / 1'000'000'000, at % 1'000'000'000};
   ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);

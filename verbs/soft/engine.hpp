@@ -1,6 +1,10 @@
 // Engine: what one process has of the software HCA: its segment, its slot, its neighbours, its
 // memory regions, the registry of its queues, and one service thread.
 //
+// Where the process's time stands (device_time.hpp) there is no thread, and nothing of other
+// processes: no slot, no links. The process is in slot 1 of a host of its own, and turn() is the
+// thread.
+//
 // The service thread sleeps. It wakes for links, dead peers, completion events to relay, and for
 // send queues that their owner left unfinished (request_service()); it never spins.
 //
@@ -84,6 +88,10 @@ class Engine {
   void request_service(Nanoseconds by) NORIA_EXCLUDES(timer_lock_);
   static constexpr Nanoseconds kAtOnce = 1;
 
+  // In a process whose time stands: does what the service thread would do now. When there is more
+  // to do; a time that has come already if it is to be called again at once.
+  Nanoseconds turn();
+
   // In a forked child: lets go of what would keep the parent's presence alive.
   void abandon_in_child();
 
@@ -98,10 +106,13 @@ class Engine {
         places_late_(params.soft_place == "late"),
         may_ask_(params.soft_copy != "cma") {}
   bool set_up(const std::vector<SoftDevice>& devices);
+  bool join_host();
+  bool start_thread();
   bool open_ports(const std::vector<SoftDevice>& devices);
   static void* serve(void* self);
   void run();
   void handle(uint64_t tag);
+  Nanoseconds look_round() NORIA_EXCLUDES(registry_);
   Nanoseconds tend_queues() NORIA_EXCLUDES(registry_);
   void rest_listener();
   Nanoseconds tend_listener();

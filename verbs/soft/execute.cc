@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "verbs/soft/completion_queue.hpp"
+#include "verbs/soft/device_time.hpp"
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/faults.hpp"
 #include "verbs/soft/pace.hpp"
@@ -43,7 +44,7 @@ NORIA_HOT void complete(Qp& qp, const Wqe& wqe, ibv_wc_status status) {
 // any more. When the next may be, kNever if none waits for a time.
 Nanoseconds complete_known(Qp& qp, bool is_live) {
   const bool is_paced = qp.engine.shaper().is_on() && is_live;
-  const Nanoseconds now = is_paced ? now_ns() : kNever;
+  const Nanoseconds now = is_paced ? device_now() : kNever;
   bool has_failed = false;
   while (true) {
     const uint64_t head = qp.send_head.load(std::memory_order_relaxed);  // ours alone under exec
@@ -129,7 +130,7 @@ Progress execute_delayed(Qp& qp, uint64_t budget) {
   if (is_live && (progress != Progress::wants_more || is_through)) land_one(qp);
   const Nanoseconds known = complete_known(qp, is_live);
   if (!qp.engine.shaper().is_on()) return progress;
-  const Nanoseconds now = now_ns();
+  const Nanoseconds now = device_now();
   Nanoseconds due = known;
   if (!qp.held.all.empty()) due = std::min(due, now + Engine::kSleeperTick);
   if (progress == Progress::paced) due = std::min(due, qp.pace.arrival);
@@ -155,7 +156,7 @@ Nanoseconds next_look(const Qp& qp, Progress progress) {
   // acquire: pairs with execute_delayed().
   if (progress == Progress::paced) return qp.pace.due.load(std::memory_order_acquire);
   const Nanoseconds tick = is_armed(qp.sends_to()) ? Engine::kSleeperTick : Engine::kTick;
-  return now_ns() + std::max(tick, qp.patience.load(std::memory_order_relaxed));  // wait_for()
+  return device_now() + std::max(tick, qp.patience.load(std::memory_order_relaxed));  // wait_for()
 }
 
 NORIA_HOT void advance(Qp& qp, uint64_t budget) {

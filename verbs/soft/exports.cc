@@ -433,6 +433,8 @@ NORIA_EXPORT int ibv_noria_stats(ibv_context* context, VerbsStats* out) {
   return 0;
 }
 
+NORIA_EXPORT int64_t ibv_noria_turn(int64_t now) { return soft::take_turn(now); }
+
 NORIA_EXPORT int ibv_noria_describe(ibv_context* context, char* text, size_t capacity) {
   const soft::Engine* engine = soft::engine_of(context);
   if (engine == nullptr) return ENODEV;

@@ -10,6 +10,7 @@
 #include "verbs/soft/async_events.hpp"
 #include "verbs/soft/completion_queue.hpp"
 #include "verbs/soft/device.hpp"
+#include "verbs/soft/device_time.hpp"
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/set_up_qp.hpp"
 
@@ -179,7 +180,7 @@ ibv_wc_status begin_request(Qp& qp, QpFaults& faults, const Wqe& wqe, Nanosecond
 
 Outcome take_faulty_step(Qp& qp, Wqe& wqe) {
   QpFaults& faults = *qp.faults;
-  const Nanoseconds now = now_ns();
+  const Nanoseconds now = device_now();
   const uint64_t number = qp.executed + 1;
   if (faults.counted < number) {
     faults.counted = number;

@@ -6,6 +6,7 @@
 
 #include "verbs/soft/async_events.hpp"
 #include "verbs/soft/completion_queue.hpp"
+#include "verbs/soft/device_time.hpp"
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/queue_pair.hpp"
 #include "verbs/soft/shared_receives.hpp"
@@ -105,7 +106,7 @@ int flush(Qp& qp, uint64_t head, ibv_wc* out, int room) {
   if (!may_flush(qp)) {
     // release: pairs with the service thread, which wakes a sleeper when the peer has let go.
     qp.flush_waits.store(true, std::memory_order_release);
-    qp.engine.request_service(now_ns() + Engine::kTick);
+    qp.engine.request_service(device_now() + Engine::kTick);
     return 0;
   }
   int count = 0;
@@ -200,7 +201,7 @@ void end_shared(Qp& qp) {
   if (qp.srq == nullptr || qp.current.load(std::memory_order_acquire) != IBV_QPS_ERR) return;
   if (!may_flush(qp)) {
     qp.flush_waits.store(true, std::memory_order_release);  // as in flush()
-    qp.engine.request_service(now_ns() + Engine::kTick);
+    qp.engine.request_service(device_now() + Engine::kTick);
     return;
   }
   take_back(qp);

@@ -106,6 +106,7 @@ Neighbours::Reach Neighbours::want(uint32_t slot) {
   MutexLock lock(mutex_);
   if (slot == 0 || slot >= kSlots) return Reach::absent;
   if (by_slot_[slot].load(kRelaxed) != nullptr) return Reach::known;
+  if (self_.listener < 0) return Reach::absent;  // on a host of our own
   for (const Contact& contact : contacts_)
     if (contact.wanted_slot == slot) return Reach::linking;
   Link link = Link::connect(slot);

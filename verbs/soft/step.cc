@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "verbs/soft/bind_target.hpp"
 #include "verbs/soft/device_copy.hpp"
+#include "verbs/soft/device_time.hpp"
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/landing.hpp"
 
@@ -286,7 +287,7 @@ bool ask_for_receives(Qp& qp) {
   if (!gather(qp, wqe, {0, wqe.bytes}, &local)) return fail(IBV_WC_LOC_PROT_ERR);
   if (wqe.bytes > kMaxMessage) return fail(IBV_WC_LOC_LEN_ERR);
   if (why == Wait::none) return {Step::paced};
-  const Nanoseconds now = now_ns();
+  const Nanoseconds now = device_now();
   qp.pace.not_before = now;
   if (qp.wait != why) {
     qp.wait = why;
@@ -305,7 +306,7 @@ NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
   if (wqe.bytes > qp.largest) return refuse_size(qp, wqe);
   uint64_t limit = wqe.bytes - qp.moved;
   if (qp.engine.shaper().is_on()) {
-    if (!is_delivered(qp, wqe, now_ns())) return wait_for(qp, wqe, Wait::none);
+    if (!is_delivered(qp, wqe, device_now())) return wait_for(qp, wqe, Wait::none);
     limit = qp.pace.booked - qp.moved;
   }
   if (wqe.is_answered() && (qp.attr.max_rd_atomic == 0 || qp.attr.max_rd_atomic > reads_taken(qp)))
