@@ -5,4 +5,8 @@ if(TARGET noria_softverbs)
   noria_soft_test(NAME soft_descriptors_test LABELS fault TIMEOUT 60 SOURCES fault/soft_descriptors_test.cc
                   WAYS cma:early)
   noria_soft_test(NAME soft_fence_test LABELS fault TIMEOUT 120 SOURCES fault/soft_fence_test.cc)
+  # The seed says how bytes move and land.
+  noria_soft_test(NAME soft_seeds_test LABELS fault TIMEOUT 300 WAYS cma:late
+                  SOURCES fault/soft_seeds_test.cc support/seeded_traffic.cc support/seeded_end.cc
+                          support/seed_plan.cc)
 endif()
