@@ -57,6 +57,7 @@ void Ring::State::start(Collective& collective) {
   if (!run_.begin(core_, collective)) return;
   pulls_ = should_pull(collective);
   header_ = make_header(collective);
+  if (carries_chunk()) header_.flags |= kCarriesChunk;
   if (collective.kind == Kind::broadcast) {
     broadcast_.begin(core_, run_);
   } else {
@@ -67,13 +68,19 @@ void Ring::State::start(Collective& collective) {
     }
     gather_.begin(core_, run_);
   }
-  has_sent_header_ = outbox_.send_header(core_, header_);
+  has_sent_header_ = send_header();
 }
 
 // The same on all ranks: parts are exchanged by all or by none.
 bool Ring::State::should_pull(const Collective& collective) const {
   if (collective.kind == Kind::broadcast) return false;
   return fetch_ == RingFetch::read || (fetch_ == RingFetch::by_memory && !collective.left.empty());
+}
+
+// Small collectives only: what is sent then lies in one piece with room for the header.
+bool Ring::State::carries_chunk() const {
+  return !pulls_ && header_.kind == Kind::all_reduce && run_.is_staged() && run_.segments() != 0 &&
+         run_.piece(0, core_.place().offered_chunk(0)).bytes != 0;
 }
 
 RingHeader Ring::State::make_header(const Collective& collective) const {
@@ -125,21 +132,48 @@ Ring::Progress Ring::State::advance() {
 
 bool Ring::State::exchange_headers() {
   bool moved = false;
-  if (!has_sent_header_) moved = has_sent_header_ = outbox_.send_header(core_, header_);
+  if (!has_sent_header_) moved = has_sent_header_ = send_header();
   if (has_left_header_) return moved;
   const RingInbox::Message message = inbox_.peek(core_);
   if (message.data == nullptr) return moved;
+  has_left_header_ = take_header(message);
+  return has_left_header_;
+}
+
+bool Ring::State::send_header() {
+  if ((header_.flags & kCarriesChunk) == 0) return outbox_.send_header(core_, header_);
+  const RingRun::Piece piece = run_.piece(0, core_.place().offered_chunk(0));
+  Place from = run_.in(piece);
+  from.data -= kHeaderRoom;
+  std::memcpy(from.data, &header_, kShortHeaderBytes);
+  if (!outbox_.send_chunk(core_, from, kHeaderRoom + piece.bytes)) return false;
+  push_.on_sent_with_header(run_);
+  return true;
+}
+
+// False after core_.fail().
+bool Ring::State::take_header(const RingInbox::Message& message) {
+  constexpr const char* kWanted = "the start of a collective";
   RingHeader header;
-  if (message.bytes != sizeof header && message.bytes != kShortHeaderBytes) {
-    core_.fail_out_of_step("the start of a collective");
+  if (message.bytes >= kShortHeaderBytes)
+    std::memcpy(static_cast<void*>(&header), message.data, kShortHeaderBytes);
+  const bool carries_chunk = (header.flags & kCarriesChunk) != 0;
+  const bool has_remote = message.bytes == sizeof header && !carries_chunk;
+  if (carries_chunk ? message.bytes <= kHeaderRoom
+                    : message.bytes != kShortHeaderBytes && !has_remote) {
+    core_.fail_out_of_step(kWanted);
     return false;
   }
-  std::memcpy(static_cast<void*>(&header), message.data, message.bytes);
+  if (has_remote) std::memcpy(static_cast<void*>(&header), message.data, sizeof header);
   if (!is_header_right(header)) return false;
+  if (carries_chunk) {
+    if (pulls_ || header_.kind != Kind::all_reduce) core_.fail_out_of_step(kWanted);
+    inbox_.drop_front(kHeaderRoom);
+    return !core_.has_failed();
+  }
   if ((header.flags & kHasRemote) != 0) run_.set_left(header.part);
   pull_.on_header(core_, header);
   inbox_.take(core_);
-  has_left_header_ = true;
   return true;
 }
 

@@ -33,6 +33,11 @@ class RingInbox {
   // The oldest message that was not taken; the same until take(). Offers the free slots first.
   NORIA_HOT Message peek(RingCore& core);
   NORIA_HOT void take(RingCore& core);
+  // The message that was looked at goes on without its first bytes.
+  void drop_front(uint64_t bytes) {
+    front_.data += bytes;
+    front_.bytes -= bytes;
+  }
 
  private:
   NORIA_HOT void offer(RingCore& core);

@@ -30,6 +30,11 @@ class RingPush {
   NORIA_HOT bool advance(RingCore& core, RingRun& run, RingInbox& inbox, RingOutbox& outbox);
   // The half of advance() that needs nothing of the left neighbour.
   NORIA_HOT bool send_chunks(RingCore& core, RingRun& run, RingOutbox& outbox);
+  // The first chunk went with the header.
+  void on_sent_with_header(RingRun& run) {
+    run.on_started(sent_.segment());
+    sent_.next();
+  }
   bool has_sent_all() const { return sent_.is_done(); }
 
   const PipelineWalk& waits_at() const { return added_; }

@@ -86,8 +86,8 @@ bool RingRun::place_part(RingCore& core, Part& part, bool uses_in, bool uses_out
   const uint64_t bytes = part.count * run->element_bytes;
   if (bytes == 0) return true;
   if (is_staged_) {
-    run->in = {&staging_, staging_.base()};
-    run->out = {&staging_, staging_.base() + kStagedBytes};
+    run->in = {&staging_, staging_.base() + kHeaderRoom};
+    run->out = run->in.at(kStagedBytes);
     return true;
   }
   if (uses_in && run->in.region == nullptr) {

@@ -19,6 +19,7 @@
 #include "bucketing/collective.hpp"
 #include "bucketing/kernels.hpp"
 #include "bucketing/ring_core.hpp"
+#include "bucketing/ring_wire.hpp"
 
 namespace noria::bucketing {
 
@@ -36,7 +37,8 @@ class RingRun {
   // Up to this size the caller's bytes are copied through memory that is registered once and for
   // all: cheaper than to register theirs.
   static constexpr uint64_t kStagedBytes = 64_KiB;
-  static constexpr uint64_t kStagingBytes = 2 * kStagedBytes;  // input, result
+  // Room for the header of the message that carries the first chunk; input; result.
+  static constexpr uint64_t kStagingBytes = kHeaderRoom + 2 * kStagedBytes;
 
   // `barrier_memory` holds one number: what a barrier reduces.
   RingRun(transport::Region barrier_memory, transport::Region staging)
@@ -53,6 +55,9 @@ class RingRun {
   const Collective& collective() const { return *collective_; }
   uint32_t segments() const { return static_cast<uint32_t>(segments_.size()); }
   uint32_t segments_done() const { return segments_done_; }
+
+  // What leaves this rank first lies behind kHeaderRoom bytes that are free.
+  bool is_staged() const { return is_staged_; }
 
   // Some of the caller's memory was registered for this collective.
   bool has_registered_memory() const { return !regions_.empty(); }

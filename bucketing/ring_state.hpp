@@ -46,7 +46,10 @@ class Ring::State {
   bool needs_left() const;
   bool needs_right() const;
   bool should_pull(const Collective& collective) const;
+  bool carries_chunk() const;
   RingHeader make_header(const Collective& collective) const;
+  NORIA_HOT bool send_header();
+  NORIA_HOT bool take_header(const RingInbox::Message& message);
   bool is_header_right(const RingHeader& header);
 
   const RingFetch fetch_;

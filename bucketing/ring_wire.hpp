@@ -3,7 +3,8 @@
 //
 // On the reduce stream each collective begins with its RingHeader. Where the right neighbour reads,
 // RingNotices follow until they have announced every item; where it is sent chunks, the chunks
-// follow. The gather stream carries finished chunks only.
+// follow, the first of a small collective in one message with the header. The gather stream carries
+// finished chunks only.
 //
 // Threads: values.
 #pragma once
@@ -16,13 +17,15 @@
 
 namespace noria::bucketing {
 
-inline constexpr uint32_t kRingWireVersion = 1;
+inline constexpr uint32_t kRingWireVersion = 2;
 
 enum class RingMessage : uint8_t { header = 1, notice = 2 };
 
 // RingHeader::flags
 inline constexpr uint8_t kAllReady = 1;   // each item of step 0 may be read at once
 inline constexpr uint8_t kHasRemote = 2;  // RingHeader::part is set, and sent
+// The first chunk follows in the same message, kHeaderRoom after its start.
+inline constexpr uint8_t kCarriesChunk = 4;
 
 struct RingHeader {
   RingMessage type = RingMessage::header;
@@ -43,6 +46,8 @@ static_assert(std::is_trivially_copyable_v<RingHeader>);
 static_assert(sizeof(RemotePart) == 80 && sizeof(RingHeader) == 128);
 inline constexpr uint32_t kShortHeaderBytes = offsetof(RingHeader, part);
 static_assert(kShortHeaderBytes == 48);
+// A whole line, so that the chunk behind it starts one.
+inline constexpr uint32_t kHeaderRoom = 64;
 
 // Items before `ready`, in the order of the reduce phase, may be read.
 struct RingNotice {

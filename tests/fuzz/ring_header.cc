@@ -84,11 +84,23 @@ void send(Neighbour& neighbour, transport::SendConnection& to, const std::string
   for (int i = 0; i < 8; ++i) neighbour.domain->poll();
 }
 
+// The first message: the header, and behind it now and then the first chunk.
+std::string first_message(RingHeader header, const Job& job, Input& input) {
+  if ((header.flags & kHasRemote) != 0) return std::string(bytes_of(header));
+  const bool carries_chunk = input.take<uint8_t>() % 2 == 0 && !job.collective.segments.empty();
+  if (carries_chunk) header.flags |= kCarriesChunk;
+  std::string said(bytes_of(header).substr(0, kShortHeaderBytes));
+  if (!carries_chunk) return said;
+  const Chunk chunk =
+      chunk_of(job.collective.segments.front(), RingPlace{0, kRanks}.fetched_chunk(0), kRanks,
+               dtype_bytes(job.collective.parts.front().dtype));
+  said.resize(kHeaderRoom);
+  return said + std::string(chunk.count * dtype_bytes(job.collective.parts.front().dtype), 'c');
+}
+
 void run(Ring& ring, Neighbour& neighbour, Job& job, bool pulls, Input& input) {
-  RingHeader header = right_header(job, neighbour, pulls);
-  const uint32_t bytes =
-      (header.flags & kHasRemote) != 0 ? static_cast<uint32_t>(sizeof header) : kShortHeaderBytes;
-  const std::string said = changed(std::string(bytes_of(header).substr(0, bytes)), input);
+  const RingHeader header = right_header(job, neighbour, pulls);
+  const std::string said = changed(first_message(header, job, input), input);
   ring.start(job.collective);
   for (int i = 0; i < 64; ++i) {
     neighbour.reduce_in->try_recv(neighbour.memory, 0, neighbour.memory.bytes());
@@ -118,9 +130,8 @@ void run(Ring& ring, Neighbour& neighbour, Job& job, bool pulls, Input& input) {
   }
   if (progress == Ring::Progress::finished) {
     RingHeader heard;
-    NORIA_CHECK(said.size() == sizeof heard || said.size() == kShortHeaderBytes,
-                "no collective ends without its header");
-    std::memcpy(static_cast<void*>(&heard), said.data(), said.size());
+    NORIA_CHECK(said.size() >= kShortHeaderBytes, "no collective ends without its header");
+    std::memcpy(static_cast<void*>(&heard), said.data(), kShortHeaderBytes);
     NORIA_CHECK(heard.type == RingMessage::header && heard.sequence == header.sequence &&
                     heard.fingerprint == header.fingerprint,
                 "the header was of this very collective");
