@@ -176,7 +176,7 @@ ibv_context* open_device(ibv_device* device) {
   context->context.cmd_fd = -1;
   context->context.async_fd = events.release();
   context->context.num_comp_vectors = 1;
-  context->opened_at = port_stats(*p.engine);
+  context->opened_at = port_stats(*p.engine, context->device);
   pthread_mutex_init(&context->context.mutex, nullptr);
   fill_operations(*context);
   if (p.engine->faults() != nullptr) p.engine->faults()->add_context(context.get());
@@ -295,20 +295,13 @@ ibv_gid_type gid_type(ibv_context* context) {
   return context_of(context).description->is_infiniband ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
 }
 
-VerbsStats port_stats(Engine& engine) {
+VerbsStats port_stats(Engine& engine, uint32_t device) {
+  const Moved ours = engine.moved(device), theirs = engine.neighbours().inbound(device);
   VerbsStats stats;
-  constexpr auto kRelaxed = std::memory_order_relaxed;  // counters order nothing
-  for (const Traffic& each : engine.shared().header.traffic) {
-    stats.sent_bytes += each.written_bytes.load(kRelaxed);
-    stats.sent_messages += each.written_messages.load(kRelaxed);
-    stats.received_bytes += each.read_bytes.load(kRelaxed);
-    stats.received_messages += each.read_messages.load(kRelaxed);
-  }
-  const Neighbours::Inbound inbound = engine.neighbours().inbound();
-  stats.received_bytes += inbound.written_bytes;
-  stats.received_messages += inbound.written_messages;
-  stats.sent_bytes += inbound.read_bytes;
-  stats.sent_messages += inbound.read_messages;
+  stats.sent_bytes = ours.written_bytes + theirs.read_bytes;
+  stats.sent_messages = ours.written_messages + theirs.read_messages;
+  stats.received_bytes = ours.read_bytes + theirs.written_bytes;
+  stats.received_messages = ours.read_messages + theirs.written_messages;
   return stats;
 }
 

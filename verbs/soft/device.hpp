@@ -66,7 +66,7 @@ constexpr int kMaxCqe = 1 << 18;
 // do at `now`. When there is more to do; -1 with errno EBUSY if a device was opened before.
 Nanoseconds take_turn(Nanoseconds now);
 
-// Of all devices of the process together.
-VerbsStats port_stats(Engine& engine);
+// Since the process opened its first device.
+VerbsStats port_stats(Engine& engine, uint32_t device);
 
 }  // namespace noria::soft

@@ -171,9 +171,18 @@ Qp* Engine::add_qp(ibv_pd* pd, const ibv_qp_init_attr& init) {
 void Engine::remove_qp(Qp* qp) {
   MutexLock lock(registry_);
   resting_.push_back(qp->index);
+  moved_before_[device_of(qp->pd_number)] += qp->moved_in_all.now();
   std::erase(qps_in_use_, qp);
   qps_[qp->index].reset();
   reclaim_rings();
+}
+
+Moved Engine::moved(uint32_t device) {
+  MutexLock lock(registry_);
+  Moved sum = moved_before_[device];
+  for (const Qp* qp : qps_in_use_)
+    if (device_of(qp->pd_number) == device) sum += qp->moved_in_all.now();
+  return sum;
 }
 
 // Gives the rings back of queue pairs that are gone, once their targets have read them.

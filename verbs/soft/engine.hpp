@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -55,6 +56,8 @@ class Engine {
   // ---- registries: objects get an index in the segment, and are seen by the service thread -----
   Qp* add_qp(ibv_pd* pd, const ibv_qp_init_attr& init) NORIA_EXCLUDES(registry_);
   void remove_qp(Qp* qp) NORIA_EXCLUDES(registry_);
+  // What queue pairs of this process moved as initiators, by their device.
+  Moved moved(uint32_t device) NORIA_EXCLUDES(registry_);
   Cq* add_cq(uint32_t depth, Channel* channel) NORIA_EXCLUDES(queues_);
   void remove_cq(Cq* cq) NORIA_EXCLUDES(queues_);
   Channel* add_channel() NORIA_EXCLUDES(queues_);  // null with errno set
@@ -151,6 +154,8 @@ class Engine {
   std::vector<std::unique_ptr<Channel>> channels_ NORIA_GUARDED_BY(queues_) =
       std::vector<std::unique_ptr<Channel>>(kMaxChannels);
   uint32_t next_qp_ NORIA_GUARDED_BY(registry_) = 0;
+  // By queue pairs that are gone.
+  std::array<Moved, kMaxDevices> moved_before_ NORIA_GUARDED_BY(registry_){};
   std::vector<uint32_t> resting_ NORIA_GUARDED_BY(registry_);  // removed, ring not yet given back
   uint32_t channel_serial_ NORIA_GUARDED_BY(queues_) = 1;
 

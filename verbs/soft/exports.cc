@@ -424,7 +424,7 @@ NORIA_EXPORT int ibv_noria_stats(ibv_context* context, VerbsStats* out) {
   Engine* engine = soft::engine_of(context);
   if (engine == nullptr) return ENODEV;
   if (out->struct_size < sizeof *out) return EINVAL;
-  const VerbsStats now = soft::port_stats(*engine);
+  const VerbsStats now = soft::port_stats(*engine, soft::context_of(context).device);
   const VerbsStats& before = soft::context_of(context).opened_at;
   out->sent_bytes = now.sent_bytes - before.sent_bytes;
   out->received_bytes = now.received_bytes - before.received_bytes;

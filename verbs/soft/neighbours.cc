@@ -16,15 +16,6 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;  // under the lock, or counters and hints
 
-void add_inbound(const Peer& peer, uint32_t own_slot, Neighbours::Inbound* sum) {
-  const Traffic& to_us = peer.shared().header.traffic[own_slot];
-  const Peer::Baseline& before = peer.baseline();
-  sum->written_bytes += to_us.written_bytes.load(kRelaxed) - before.written_bytes;
-  sum->written_messages += to_us.written_messages.load(kRelaxed) - before.written_messages;
-  sum->read_bytes += to_us.read_bytes.load(kRelaxed) - before.read_bytes;
-  sum->read_messages += to_us.read_messages.load(kRelaxed) - before.read_messages;
-}
-
 }  // namespace
 
 Neighbours::Neighbours(const Self& self, const SharedSegment& own,
@@ -85,7 +76,8 @@ void Neighbours::bury() {
     }
     Peer* gone = known_[i].peer.get();
     lose(gone);  // an initiator may have seen its end before we did
-    add_inbound(*gone, self_.identity.slot, &buried_);
+    for (uint32_t device = 0; device < kMaxDevices; ++device)
+      buried_[device] += gone->moved(self_.identity.slot, device);
     std::atomic<Peer*>& latest = latest_[gone->identity().slot];
     if (latest.load(kRelaxed) == gone) latest.store(nullptr, kRelaxed);
     for (Contact& contact : contacts_)
@@ -95,10 +87,10 @@ void Neighbours::bury() {
   }
 }
 
-Neighbours::Inbound Neighbours::inbound() {
+Moved Neighbours::inbound(uint32_t device) {
   MutexLock lock(mutex_);
-  Inbound sum = buried_;
-  for (const Known& known : known_) add_inbound(*known.peer, self_.identity.slot, &sum);
+  Moved sum = buried_[device];
+  for (const Known& known : known_) sum += known.peer->moved(self_.identity.slot, device);
   return sum;
 }
 

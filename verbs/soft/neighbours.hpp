@@ -54,11 +54,8 @@ class Neighbours {
   enum class Reach { known, linking, absent };
   Reach want(uint32_t slot) NORIA_EXCLUDES(mutex_);
 
-  // What all peers together moved to and from us.
-  struct Inbound {
-    uint64_t written_bytes = 0, written_messages = 0, read_bytes = 0, read_messages = 0;
-  };
-  Inbound inbound() NORIA_EXCLUDES(mutex_);
+  // What all peers together moved to and from one of our devices.
+  Moved inbound(uint32_t device) NORIA_EXCLUDES(mutex_);
 
   void announce_channel(uint32_t id, int fd) NORIA_EXCLUDES(mutex_);
   void withdraw_channel(uint32_t id) NORIA_EXCLUDES(mutex_);
@@ -117,7 +114,8 @@ class Neighbours {
   std::array<std::atomic<Peer*>, kSlots> by_slot_{}, latest_{};
   Mutex mutex_;
   std::vector<Known> known_ NORIA_GUARDED_BY(mutex_);  // in the order we met
-  Inbound buried_ NORIA_GUARDED_BY(mutex_);            // of peers that are gone
+  // By peers that are gone.
+  std::array<Moved, kMaxDevices> buried_ NORIA_GUARDED_BY(mutex_);
   std::vector<Contact> contacts_ NORIA_GUARDED_BY(mutex_);
   std::vector<Channel> channels_ NORIA_GUARDED_BY(mutex_);
 };

@@ -35,10 +35,8 @@ std::unique_ptr<Peer> Peer::map(const Identity& identity, uint32_t own_slot, boo
       header.segment_bytes != sizeof(SharedSegment) || header.slot != identity.slot ||
       std::memcmp(header.cookie, identity.cookie, sizeof identity.cookie) != 0)
     return nullptr;
-  const Traffic& traffic = header.traffic[own_slot];
-  constexpr auto kRelaxed = std::memory_order_relaxed;  // counters order nothing
-  peer->baseline_ = {traffic.written_bytes.load(kRelaxed), traffic.written_messages.load(kRelaxed),
-                     traffic.read_bytes.load(kRelaxed), traffic.read_messages.load(kRelaxed)};
+  for (uint32_t i = 0; i < kMaxDevices; ++i)
+    peer->moved_before_[i] = header.traffic[own_slot][i].now();
   peer->doorbell_ = std::move(descriptors.doorbell);
   peer->doorbell_fd_ = peer->doorbell_.get();
   peer->pidfd_ = std::move(descriptors.pidfd);

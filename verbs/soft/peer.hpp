@@ -59,11 +59,10 @@ class Peer {
 
   bool is_alive() const { return alive_.load(std::memory_order_acquire); }    // with mark_dead()
   void mark_dead() const { alive_.store(false, std::memory_order_release); }  // with is_alive()
-  // What the peer's counters for our slot said when we met: traffic with an earlier owner of it.
-  struct Baseline {
-    uint64_t written_bytes = 0, written_messages = 0, read_bytes = 0, read_messages = 0;
-  };
-  const Baseline& baseline() const { return baseline_; }
+  // What the peer moved to and from one of our devices since we met.
+  Moved moved(uint32_t own_slot, uint32_t device) const {
+    return shared_->header.traffic[own_slot][device].now() - moved_before_[device];
+  }
 
   // Asks the kernel, at most once a millisecond: is the process that we know still there? A pid
   // alone could by now be somebody else.
@@ -121,7 +120,8 @@ class Peer {
   bool prove_attach() const;
 
   Identity identity_;
-  Baseline baseline_;
+  // What its counters for our slot said when we met: traffic with an earlier owner of it.
+  std::array<Moved, kMaxDevices> moved_before_{};
   Mapping<const SharedSegment> mapping_;
   const SharedSegment* shared_ = nullptr;
   std::vector<Mapping<PortSchedule>> port_mappings_;

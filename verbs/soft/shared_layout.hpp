@@ -53,7 +53,7 @@ static_assert(Word64::is_always_lock_free && sizeof(Word64) == 8);
 
 // ---- header -------------------------------------------------------------------------------------
 constexpr uint64_t kSegmentMagic = 0x4e4f5249'41534547;  // "NORIASEG"
-constexpr uint32_t kLayoutVersion = 5;
+constexpr uint32_t kLayoutVersion = 6;
 
 // Where the port of a device is on the fabric (address.hpp). Written before anybody maps it.
 struct SharedAddress {
@@ -61,9 +61,31 @@ struct SharedAddress {
   uint32_t lid;  // 0: on Ethernet, which has none
 };
 
-// Payload that this process, as initiator, moved to and from the process in one slot.
+// Payload that an initiator moved to and from somebody.
+struct Moved {
+  uint64_t written_bytes = 0, written_messages = 0, read_bytes = 0, read_messages = 0;
+
+  Moved& operator+=(const Moved& more) {
+    written_bytes += more.written_bytes;
+    written_messages += more.written_messages;
+    read_bytes += more.read_bytes;
+    read_messages += more.read_messages;
+    return *this;
+  }
+  Moved operator-(const Moved& before) const {
+    return {written_bytes - before.written_bytes, written_messages - before.written_messages,
+            read_bytes - before.read_bytes, read_messages - before.read_messages};
+  }
+};
 struct Traffic {
   Word64 written_bytes, written_messages, read_bytes, read_messages;
+
+  // relaxed: counters order nothing.
+  Moved now() const {
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    return {written_bytes.load(kRelaxed), written_messages.load(kRelaxed),
+            read_bytes.load(kRelaxed), read_messages.load(kRelaxed)};
+  }
 };
 
 struct alignas(64) SharedHeader {
@@ -74,8 +96,8 @@ struct alignas(64) SharedHeader {
   uint64_t cookie[2];       // random; read back by cross-memory attach to prove whose memory it is
   uint64_t cookie_address;  // where the owner has `cookie`
   SharedAddress addresses[kMaxDevices];
-  Word32 qp_high;  // queue pairs at this index or above were never created
-  Traffic traffic[kSlots];
+  Word32 qp_high;                        // queue pairs at this index or above were never created
+  Traffic traffic[kSlots][kMaxDevices];  // of this process, by the target's slot and device
 };
 
 // ---- queue pair ---------------------------------------------------------------------------------

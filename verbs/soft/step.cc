@@ -83,14 +83,20 @@ NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t f
   return fail(IBV_WC_GENERAL_ERR);
 }
 
+// Where the target looks, and for our own port.
 void count_traffic(Qp& qp, const Wqe& wqe) {
-  Traffic& traffic = qp.engine.shared().header.traffic[slot_of(qp.attr.dest_qp_num)];
+  constexpr auto kRelaxed = std::memory_order_relaxed;  // counters order nothing
+  const uint32_t device = device_of(qp.target->pd.load(kRelaxed)),
+                 slot = slot_of(qp.attr.dest_qp_num);
+  Traffic& theirs = qp.engine.shared().header.traffic[slot][device];
+  Traffic& ours = qp.moved_in_all;  // written under exec alone
   const bool is_read = wqe.is_answered();
-  // relaxed: counters order nothing.
-  (is_read ? traffic.read_bytes : traffic.written_bytes)
-      .fetch_add(wqe.bytes, std::memory_order_relaxed);
-  (is_read ? traffic.read_messages : traffic.written_messages)
-      .fetch_add(1, std::memory_order_relaxed);
+  Word64& bytes = is_read ? ours.read_bytes : ours.written_bytes;
+  Word64& messages = is_read ? ours.read_messages : ours.written_messages;
+  bytes.store(bytes.load(kRelaxed) + wqe.bytes, kRelaxed);
+  messages.store(messages.load(kRelaxed) + 1, kRelaxed);
+  (is_read ? theirs.read_bytes : theirs.written_bytes).fetch_add(wqe.bytes, kRelaxed);
+  (is_read ? theirs.read_messages : theirs.written_messages).fetch_add(1, kRelaxed);
 }
 
 // The next part of the request after `moved` bytes of it, at most `limit`.
