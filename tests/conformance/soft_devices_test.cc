@@ -168,6 +168,46 @@ TEST_F(SoftDevices, A_path_reaches_the_device_that_it_names_and_no_other) {
   write_between(eth0, eth1, eth0, IBV_WC_RETRY_EXC_ERR);
 }
 
+// Names whose addresses are the same, and what is said of them.
+struct Twins {
+  const char *one, *other, *text;
+};
+constexpr Twins kTwins[] = {{"name=mlx1284", "name=mlx2698", "have one GID (100."},
+                            {"name=mlx200,ll=ib", "name=mlx269,ll=ib", "have one LID ("}};
+
+TEST_F(SoftDevices, Names_that_give_one_address_are_refused) {
+  for (const Twins& twins : kTwins) {
+    ::setenv("NORIA_SOFT_DEVICES", (std::string(twins.one) + ";" + twins.other).c_str(), 1);
+    run_alone([&](Post&) {
+      testing::internal::CaptureStderr();
+      int count = 1;
+      EXPECT_EQ(verbs().get_device_list(&count), nullptr);
+      EXPECT_EQ(errno, EINVAL);
+      const std::string said = testing::internal::GetCapturedStderr();
+      EXPECT_NE(said.find(twins.text), std::string::npos) << said;
+      EXPECT_NE(said.find("'/mlx2"), std::string::npos) << said;
+    });
+  }
+}
+
+TEST_F(SoftDevices, A_process_whose_device_has_the_address_of_ours_is_not_reached_there) {
+  for (const Twins& twins : kTwins) {
+    run_pair([&](Post& p) {
+      ::setenv("NORIA_SOFT_DEVICES", p.side == 0 ? twins.one : twins.other, 1);
+      testing::internal::CaptureStderr();
+      const Hca hca;
+      const auto cq = hca.make_cq();
+      const auto qp = hca.make_qp(cq.get());
+      hca.connect(qp.get(), p.peer, {.ack_timeout = 12, .retry_count = 1});
+      ASSERT_EQ(post(qp.get(), {.opcode = IBV_WR_RDMA_WRITE, .id = 1}), 0);
+      expect_completion(cq.get(), 1, IBV_WC_RETRY_EXC_ERR);
+      p.peer.meet();
+      const std::string said = testing::internal::GetCapturedStderr();
+      EXPECT_NE(said.find(twins.text), std::string::npos) << said;
+    });
+  }
+}
+
 TEST_F(SoftDevices, A_path_of_the_other_link_layer_is_refused) {
   run_alone([](Post&) {
     const Hca infiniband(mlx0), ethernet(eth0);

@@ -5,8 +5,8 @@
 #include <net/if.h>
 #include <netinet/in.h>
 
+#include <cstdio>
 #include <cstring>
-#include <string>
 
 namespace noria::soft {
 namespace {
@@ -56,12 +56,14 @@ uint64_t hash_of(std::string_view text) {
 
 SharedAddress address_of(const SoftDevice& device) {
   SharedAddress address{};
+  std::snprintf(address.name, sizeof address.name, "%s/%s", device.host.c_str(),
+                device.name.c_str());
   if (!device.is_described) {
     static const in_addr_t the_first = first_address();  // also where the host's changes later
     set_ipv4(&address, the_first);
     return address;
   }
-  const uint64_t number = hash_of(device.host + "/" + device.name);
+  const uint64_t number = hash_of(address.name);
   if (!device.is_infiniband) {
     constexpr uint32_t kRange = 100u << 24 | 64u << 16, kInRange = (1u << 22) - 1;
     set_ipv4(&address, htonl(kRange | (static_cast<uint32_t>(number) & kInRange)));
@@ -87,6 +89,29 @@ bool leads_to(const ibv_ah_attr& path, const SharedAddress& own, const SharedAdd
   if ((own.lid != 0) != (other.lid != 0)) return false;  // two fabrics
   if (own.lid != 0) return path.dlid == other.lid;
   return std::memcmp(path.grh.dgid.raw, other.gid, sizeof other.gid) == 0;
+}
+
+bool collides(const SharedAddress& one, const SharedAddress& other) {
+  if (one.name[0] == 0 || other.name[0] == 0 ||
+      std::strncmp(one.name, other.name, sizeof one.name) == 0)
+    return false;
+  if (one.lid != 0 || other.lid != 0) return one.lid == other.lid;
+  return std::memcmp(one.gid, other.gid, sizeof one.gid) == 0;
+}
+
+std::string collision_text(const SharedAddress& one, const SharedAddress& other) {
+  const auto name = [](const SharedAddress& of) {  // a peer may have written it
+    return "'" + std::string(of.name, ::strnlen(of.name, sizeof of.name)) + "'";
+  };
+  std::string text = "devices " + name(one) + " and " + name(other) + " have one ";
+  if (one.lid != 0) {
+    text += "LID (" + std::to_string(one.lid) + ")";
+  } else {
+    char ipv4[INET_ADDRSTRLEN] = {};
+    ::inet_ntop(AF_INET, one.gid + sizeof kMapped, ipv4, sizeof ipv4);
+    text += "GID (" + std::string(ipv4) + ")";
+  }
+  return text + ", which is made from host and name: give one of them another name";
 }
 
 uint64_t guid_of(const SharedAddress& address) {

@@ -10,6 +10,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <string>
+#include <string_view>
+
 #include "base/soft_devices.hpp"
 #include "verbs/soft/shared_layout.hpp"
 
@@ -24,6 +27,12 @@ SharedAddress address_of(const SoftDevice& device);
 bool is_path(const ibv_ah_attr& path, const SharedAddress& own);
 // Whether the path leads from a device at `own` to the one at `other`.
 bool leads_to(const ibv_ah_attr& path, const SharedAddress& own, const SharedAddress& other);
+
+// Whether two devices of different names have one address: a path to either may be to the other.
+// Names are made into 22 bits of an Ethernet address and less of a LID, so that it happens.
+bool collides(const SharedAddress& one, const SharedAddress& other);
+// For people: what it is that both have, and what to do.
+std::string collision_text(const SharedAddress& one, const SharedAddress& other);
 
 // In network byte order.
 uint64_t guid_of(const SharedAddress& address);

@@ -110,7 +110,9 @@ bool bind_target(Qp& qp) {
   const bool is_fresh = target.rq_head.load(kRelaxed) == target.rq_base.load(kRelaxed);
   const uint32_t device = device_of(target.pd.load(kRelaxed));
   const SharedAddress& there = peer->shared().header.addresses[device];
-  if (!leads_to(qp.attr.ah_attr, qp.engine.address(device_of(qp.pd_number)), there)) return false;
+  if (!leads_to(qp.attr.ah_attr, qp.engine.address(device_of(qp.pd_number)), there) ||
+      peer->is_ambiguous(device))
+    return false;
   PortSchedule* port = peer->port(device);
   if (qp.engine.shaper().is_on() && port == nullptr) return false;  // under way
   if (qp.target != nullptr || was_bound || !is_fresh ||

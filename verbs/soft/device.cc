@@ -89,8 +89,17 @@ bool load_devices(Process& p) NORIA_REQUIRES(p.mutex) {
     log(LogLevel::error, "%s", params.failure().c_str());
     return false;
   }
+  auto devices = parse_soft_devices(params->soft_devices).value();  // load_params() has checked it
+  for (size_t i = 1; i < devices.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const SharedAddress one = address_of(devices[j]), other = address_of(devices[i]);
+      if (!collides(one, other)) continue;
+      log(LogLevel::error, "NORIA_SOFT_DEVICES: %s", collision_text(one, other).c_str());
+      return false;
+    }
+  }
   p.params = std::make_unique<Params>(std::move(params).value());
-  p.devices = parse_soft_devices(p.params->soft_devices).value();  // load_params() has checked it
+  p.devices = std::move(devices);
   std::vector<std::string> paths(p.devices.size());
   if (p.devices.front().is_described) {
     auto tree = make_device_tree(p.devices, p.params->xdg_runtime_dir);

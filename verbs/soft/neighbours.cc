@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "verbs/soft/address.hpp"
 
 namespace noria::soft {
 
@@ -20,7 +21,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;  // under the lock, or coun
 
 Neighbours::Neighbours(const Self& self, const SharedSegment& own,
                        const std::vector<SharedPort>& own_ports, MemoryTable& memory)
-    : self_(self), ports_(own_ports), memory_(memory) {
+    : self_(self), own_(own), ports_(own_ports), memory_(memory) {
   MutexLock lock(mutex_);
   make_usable(add_known(Peer::loopback(self.identity, own, own_ports, self.doorbell)));
 }
@@ -201,6 +202,7 @@ bool Neighbours::admit(Contact& contact, Received& received) {
     // The slot has a new owner: the old one is dead.
     if (Peer* old = latest_[hello.id].load(kRelaxed); old != nullptr) lose(old);
     bury();
+    look_for_collisions(*peer);
     known = peer.get();
     if (known->pidfd() >= 0) {
       epoll_event event{};
@@ -230,6 +232,18 @@ bool Neighbours::admit(Contact& contact, Received& received) {
   });
   if (contact.link.has_unsent()) watch(contact.link.fd(), EPOLLIN | EPOLLOUT);
   return true;
+}
+
+void Neighbours::look_for_collisions(Peer& peer) const {
+  for (uint32_t i = 0; i < kMaxDevices; ++i) {
+    for (const SharedAddress& ours : own_.header.addresses) {
+      const SharedAddress& theirs = peer.shared().header.addresses[i];
+      if (!collides(ours, theirs)) continue;
+      log(LogLevel::error, "process %d cannot be reached at one device: %s", peer.identity().pid,
+          collision_text(ours, theirs).c_str());
+      peer.set_ambiguous(i);
+    }
+  }
 }
 
 void Neighbours::lose(Peer* peer) {

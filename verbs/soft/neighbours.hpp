@@ -98,6 +98,7 @@ class Neighbours {
   bool say_hello(Link& link) NORIA_REQUIRES(mutex_);
   bool take(Contact& contact, Received& received) NORIA_REQUIRES(mutex_);
   bool admit(Contact& contact, Received& received) NORIA_REQUIRES(mutex_);
+  void look_for_collisions(Peer& peer) const NORIA_REQUIRES(mutex_);
   Peer* add_known(std::unique_ptr<Peer> peer) NORIA_REQUIRES(mutex_);
   Peer* find_known(uint32_t slot, const uint64_t (&cookie)[2]) const NORIA_REQUIRES(mutex_);
   void make_usable(Peer* peer) NORIA_REQUIRES(mutex_);
@@ -108,6 +109,7 @@ class Neighbours {
   void drop(size_t index) NORIA_REQUIRES(mutex_);
 
   const Self self_;
+  const SharedSegment& own_;
   const std::vector<SharedPort>& ports_;
   MemoryTable& memory_;
   // Written under the lock; read without as hints.

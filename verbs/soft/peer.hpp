@@ -59,6 +59,13 @@ class Peer {
 
   bool is_alive() const { return alive_.load(std::memory_order_acquire); }    // with mark_dead()
   void mark_dead() const { alive_.store(false, std::memory_order_release); }  // with is_alive()
+  // A device of the peer whose address one of ours has under another name: no path leads there.
+  bool is_ambiguous(uint32_t device) const {
+    return (ambiguous_.load(std::memory_order_relaxed) >> device & 1) != 0;  // set before we met
+  }
+  void set_ambiguous(uint32_t device) {
+    ambiguous_.fetch_or(1u << device, std::memory_order_relaxed);
+  }
   // What the peer moved to and from one of our devices since we met.
   Moved moved(uint32_t own_slot, uint32_t device) const {
     return shared_->header.traffic[own_slot][device].now() - moved_before_[device];
@@ -129,6 +136,7 @@ class Peer {
   Fd doorbell_, pidfd_;
   int doorbell_fd_ = -1;
   bool is_self_ = false;
+  std::atomic<uint32_t> ambiguous_{0};  // a bit for each device
   std::atomic<bool> can_attach_{false};
   mutable std::atomic<bool> alive_{true};
   mutable std::atomic<Nanoseconds> confirmed_ns_{0};

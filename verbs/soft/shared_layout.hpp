@@ -53,12 +53,13 @@ static_assert(Word64::is_always_lock_free && sizeof(Word64) == 8);
 
 // ---- header -------------------------------------------------------------------------------------
 constexpr uint64_t kSegmentMagic = 0x4e4f5249'41534547;  // "NORIASEG"
-constexpr uint32_t kLayoutVersion = 6;
+constexpr uint32_t kLayoutVersion = 7;
 
 // Where the port of a device is on the fabric (address.hpp). Written before anybody maps it.
 struct SharedAddress {
   uint8_t gid[16];
-  uint32_t lid;  // 0: on Ethernet, which has none
+  uint32_t lid;   // 0: on Ethernet, which has none
+  char name[64];  // "host/name" of the device; empty where there is none
 };
 
 // Payload that an initiator moved to and from somebody.
