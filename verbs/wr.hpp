@@ -33,6 +33,7 @@ class RdmaWr {
     wr_.wr.rdma.remote_addr = address;
     wr_.wr.rdma.rkey = rkey;
   }
+  NORIA_HOT void set_remote_address(uint64_t address) { wr_.wr.rdma.remote_addr = address; }
   NORIA_HOT void set_imm(uint32_t imm) { wr_.imm_data = htonl(imm); }
   NORIA_HOT void set_flags(unsigned send_flags) { wr_.send_flags = send_flags; }
   NORIA_HOT void set_id(uint64_t wr_id) { wr_.wr_id = wr_id; }

@@ -23,6 +23,8 @@ void check_immediate(uint32_t bits) {
   NORIA_CHECK(immediate.slot < 1u << wire::Immediate::kSlotBits && immediate.pieces >= 1,
               "fields stay inside their width");
   NORIA_CHECK(wire::Immediate::slot_in(bits) == immediate.slot, "both ways to the slot agree");
+  NORIA_CHECK(wire::Immediate::message_in(bits) != wire::Immediate::kNoMessage,
+              "bits name a message");
 }
 
 void check_credit(const wire::Credit& given, uint64_t sequence) {
@@ -31,7 +33,8 @@ void check_credit(const wire::Credit& given, uint64_t sequence) {
                         slot.sequence_again == static_cast<uint32_t>(sequence);
   NORIA_CHECK(static_cast<bool>(read_credit(slot, sequence)) == is_whole,
               "a credit counts when both halves are of its message");
-  wire::Credit made = make_credit(sequence, slot.address, slot.bytes, slot.rkeys);
+  wire::Credit made;
+  set_credit(&made, sequence, slot.address, slot.bytes, slot.rkeys);
   const CreditView view = read_credit(made, sequence);
   NORIA_CHECK(view && view.address() == slot.address && view.bytes() == slot.bytes,
               "a credit is read as it was made");

@@ -9,7 +9,14 @@ namespace {
 
 constexpr uint64_t kSequence = 77;
 
-wire::Credit written() { return make_credit(kSequence, 0x1000, 512, {1, 2, 3, 4}); }
+wire::Credit credit_of(uint64_t sequence, uint64_t address, uint64_t bytes,
+                       const std::array<uint32_t, kMaxRails>& rkeys) {
+  wire::Credit credit;
+  set_credit(&credit, sequence, address, bytes, rkeys);
+  return credit;
+}
+
+wire::Credit written() { return credit_of(kSequence, 0x1000, 512, {1, 2, 3, 4}); }
 
 // Copies `bytes` of the credit as a device would land them.
 void land(wire::Credit& slot, const wire::Credit& from, size_t offset, size_t bytes) {
@@ -52,7 +59,7 @@ TEST(Credit, Of_another_lap_is_not_taken) {
   EXPECT_FALSE(read_credit(slot, kSequence - kWindow));
 
   // One half new, one half of the lap before.
-  land(slot, make_credit(kSequence + kWindow, 0x2000, 1, {}), 0, 32);
+  land(slot, credit_of(kSequence + kWindow, 0x2000, 1, {}), 0, 32);
   EXPECT_FALSE(read_credit(slot, kSequence));
   EXPECT_FALSE(read_credit(slot, kSequence + kWindow));
 }
@@ -65,7 +72,7 @@ TEST(Credit, Zeroed_memory_holds_none_for_the_first_lap) {
 
 TEST(Credit, Numbers_go_on_past_the_width_of_their_field) {
   for (uint64_t n = (uint64_t{1} << 32) - 2; n < (uint64_t{1} << 32) + 2; ++n) {
-    wire::Credit slot = make_credit(n, n, 1, {});
+    wire::Credit slot = credit_of(n, n, 1, {});
     const CreditView credit = read_credit(slot, n);
     ASSERT_TRUE(credit);
     EXPECT_EQ(credit.address(), n);

@@ -160,9 +160,10 @@ TEST(Immediate, Wraps_without_touching_its_neighbours) {
     EXPECT_EQ(imm.slot, n % kWindow);
     EXPECT_EQ(imm.lap, n / kWindow % (1u << Immediate::kLapBits));
     EXPECT_NE(imm.pack(), Immediate::of(n + kWindow, 0, 1).pack());
-    EXPECT_TRUE(Immediate::is_of(Immediate::of(n, 3, 7).pack(), n, 3));
-    EXPECT_FALSE(Immediate::is_of(imm.pack(), n + kWindow, 0));
-    EXPECT_FALSE(Immediate::is_of(imm.pack(), n, 1));
+    EXPECT_EQ(Immediate::message_in(Immediate::of(n, 3, 7).pack()), Immediate::message_of(n, 3));
+    EXPECT_NE(Immediate::message_in(imm.pack()), Immediate::message_of(n + kWindow, 0));
+    EXPECT_NE(Immediate::message_in(imm.pack()), Immediate::message_of(n, 1));
+    EXPECT_NE(Immediate::message_in(imm.pack()), Immediate::kNoMessage);
   }
   EXPECT_EQ(Immediate::of(1, 0, 1).pack(), Immediate::of(1 + kLap, 0, 1).pack());
 

@@ -43,14 +43,13 @@ NORIA_HOT inline CreditView read_credit(wire::Credit& slot, uint64_t sequence) {
   return CreditView(is_whole ? &slot : nullptr);
 }
 
-inline wire::Credit make_credit(uint64_t sequence, uint64_t address, uint64_t bytes,
-                                const std::array<uint32_t, kMaxRails>& rkeys) {
-  wire::Credit credit;
-  credit.address = address;
-  credit.bytes = bytes;
-  credit.rkeys = rkeys;
-  credit.sequence = credit.sequence_again = static_cast<uint32_t>(sequence);
-  return credit;
+// Makes `credit` that of message `sequence`.
+NORIA_HOT inline void set_credit(wire::Credit* credit, uint64_t sequence, uint64_t address,
+                                 uint64_t bytes, const std::array<uint32_t, kMaxRails>& rkeys) {
+  credit->address = address;
+  credit->bytes = bytes;
+  credit->rkeys = rkeys;
+  credit->sequence = credit->sequence_again = static_cast<uint32_t>(sequence);
 }
 
 }  // namespace noria::transport

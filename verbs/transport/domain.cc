@@ -104,15 +104,16 @@ void DomainState::leave(const Seat& seat) {
   table_[seat.index].store(nullptr, std::memory_order_relaxed);
 }
 
-unsigned DomainState::poll(unsigned budget) {
+inline unsigned DomainState::poll(unsigned budget) {
   const unsigned handled = poll_queues(budget);
-  if (handled != 0) return handled;
-  if (++empty_polls_ == kEmptyPollsPerCheck) [[unlikely]]
+  if (handled == 0 && ++empty_polls_ == kEmptyPollsPerCheck) [[unlikely]]
     on_empty_polls();
-  return 0;
+  return handled;
 }
 
-unsigned DomainState::poll_queues(unsigned budget) {
+bool DomainState::drain() { return poll_queues(rails_->completions) != 0; }
+
+inline unsigned DomainState::poll_queues(unsigned budget) {
   unsigned handled = 0;
   for (Rail& rail : rails_->rails) {
     ibv_wc wcs[kPollBatch];
@@ -131,7 +132,7 @@ unsigned DomainState::poll_queues(unsigned budget) {
   return handled;
 }
 
-void DomainState::dispatch(const verbs::Completion& completion) {
+inline void DomainState::dispatch(verbs::Completion completion) {
   const WrId id(completion.wr_id());
   if (id.seat() >= kMaxLinks) [[unlikely]]
     return;
@@ -165,7 +166,7 @@ void DomainState::check_control_sockets() {
   if (!is_any_gone) return;
 
   // What a peer sent before it went is in the queues by now, and still counts.
-  for (uint32_t i = 0; i < kMaxLinks && poll_queues(rails_->completions) != 0; ++i) {
+  for (uint32_t i = 0; i < kMaxLinks && drain(); ++i) {
   }
   for (uint32_t i = 0; i < used; ++i)
     if (Link* link = table_[i].load(std::memory_order_acquire);
@@ -187,7 +188,7 @@ void DomainState::collect_poll_set(int wake_fd) {
 Status DomainState::arm_and_wait(Nanoseconds deadline, int wake_fd) {
   for (Rail& rail : rails_->rails) NORIA_TRY(rail.cq.arm());
   // What came before the arming gives no event.
-  if (poll_queues(rails_->completions) != 0) return {};
+  if (drain()) return {};
 
   counters_.add(Counter::sleeps);
   collect_poll_set(wake_fd);

@@ -58,8 +58,10 @@ class DomainState {
  private:
   DomainState(std::shared_ptr<RailSet> rails, const Params& params);
 
-  NORIA_HOT unsigned poll_queues(unsigned budget);
-  NORIA_HOT void dispatch(const verbs::Completion& completion);
+  // Part of poll() itself: a call would cost as much as a tenth of it.
+  [[gnu::always_inline]] NORIA_HOT unsigned poll_queues(unsigned budget);
+  bool drain();  // handles all that is there; whether there was anything
+  NORIA_HOT void dispatch(verbs::Completion completion);
   NORIA_COLD void on_empty_polls();
   NORIA_COLD void on_queue_failed(const Rail& rail);
   // Looks at every control socket; connections whose peer is gone fail after what already arrived

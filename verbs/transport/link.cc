@@ -163,7 +163,7 @@ void Link::fail(Status status, const std::string& cause) {
   log(LogLevel::info, "%s", describe().c_str());
 }
 
-void Link::fail_by_completion(const verbs::Completion& completion, uint32_t qp) {
+void Link::fail_by_completion(verbs::Completion completion, uint32_t qp) {
   if (!status_.is_ok()) return;  // the queue empties itself after the first failure
   char text[256];
   std::snprintf(text, sizeof text, "%s: %s (completion status %d, vendor 0x%x): %s",

@@ -60,7 +60,7 @@ class Link {
 
   // The first failure wins; later ones are its consequences.
   NORIA_COLD void fail(Status status, const std::string& cause);
-  NORIA_COLD void fail_by_completion(const verbs::Completion& completion, uint32_t qp);
+  NORIA_COLD void fail_by_completion(verbs::Completion completion, uint32_t qp);
   NORIA_COLD void fail_by_post(int error, uint32_t qp);
 
   // Reads what the peer says. True when it is gone; fail_by_control() then gives up.

@@ -22,6 +22,9 @@ Result<std::unique_ptr<RecvState>> RecvState::make(DomainState& domain,
 Status RecvState::prepare(const RemoteRegion& credits) {
   if (credits.bytes < kWindow * sizeof(wire::Credit)) return Status(Code::mismatch);
   credits_ = credits;
+  credit_write_.set_local(reinterpret_cast<uintptr_t>(&credit_), sizeof credit_, 0);
+  credit_write_.set_remote(credits.address, credits.rkeys[0]);
+  credit_write_.set_id(WrId::make(link_.id_base(), WrKind::credit, 0, 0));
   lanes_.resize(link_.qp_count());
   for (uint32_t qp = 0; qp < link_.qp_count(); ++qp) {
     auto& wrs = lanes_[qp].wrs;
@@ -45,74 +48,68 @@ Status RecvState::post_receives(uint32_t qp) {
 Request* RecvState::try_recv(const RegionState* region, uint64_t offset, uint64_t bytes) {
   const uint32_t slot = wire::slot_of(next_);
   Request& request = receives_[slot];
-  if (!RequestAccess::is_free(request) || credits_posted_ == kCreditDepth ||
-      !link_.status().is_ok())
+  if (!RequestAccess::is_free(request) || next_ == first_without_room_ || !link_.status().is_ok())
     return nullptr;
-  const bool has_memory = region != nullptr && region->contains(offset, bytes);
-  if (!has_memory && bytes != 0) [[unlikely]]
-    return RequestAccess::refuse(request, slot, Code::bad_argument);
+  if (region != nullptr && region->contains(offset, bytes))
+    set_credit(&credit_, next_, region->address() + offset, bytes, region->rkeys());
+  else if (bytes == 0)
+    set_credit(&credit_, next_, 0, 0, {});
+  else [[unlikely]]
+    return RequestAccess::refuse(request, Code::bad_argument);
 
-  RequestAccess::take(request, slot, 0, 0);
-  offered_[slot] = bytes;
-  post_credit(has_memory ? make_credit(next_, region->address() + offset, bytes, region->rkeys())
-                         : make_credit(next_, 0, 0, {}),
-              slot);
+  RequestAccess::take(request, 0, 0);
+  RequestAccess::room(request) = bytes;
+  RequestAccess::message(request) = wire::Immediate::message_of(next_, 0);
+  post_credit(slot);
   ++next_;
   counters_.add(Counter::receives_posted);
   return &request;
 }
 
-void RecvState::post_credit(const wire::Credit& credit, uint32_t slot) {
-  const bool is_signalled = ++credits_unsignalled_ == kBatch;
-  if (is_signalled) credits_unsignalled_ = 0;
-  ++credits_posted_;
-  credit_.set_flags(is_signalled ? IBV_SEND_INLINE | IBV_SEND_SIGNALED : IBV_SEND_INLINE);
-  credit_.set_local(reinterpret_cast<uintptr_t>(&credit), sizeof credit, 0);
-  credit_.set_remote(credits_.address + slot * sizeof credit, credits_.rkeys[0]);
-  credit_.set_id(WrId::make(link_.id_base(), WrKind::credit, 0, slot));
-  if (const int error = credit_.post(link_.qp(0)); error != 0) [[unlikely]]
+inline void RecvState::post_credit(uint32_t slot) {
+  const bool is_signalled = next_ % kBatch == 0;
+  credit_write_.set_flags(is_signalled ? IBV_SEND_INLINE | IBV_SEND_SIGNALED : IBV_SEND_INLINE);
+  credit_write_.set_remote_address(credits_.address + slot * sizeof credit_);
+  if (const int error = credit_write_.post(link_.qp(0)); error != 0) [[unlikely]]
     link_.fail_by_post(error, 0);
 }
 
-void RecvState::on_completion(const WrId& id, const verbs::Completion& completion) {
+void RecvState::on_completion(WrId id, verbs::Completion completion) {
   const auto success = completion.success();
   if (!success) [[unlikely]]
     return link_.fail_by_completion(completion, id.qp());
   if (!link_.status().is_ok()) [[unlikely]]
     return;  // its request has ended already
-  switch (id.kind()) {
-    case WrKind::receive: return on_piece(id.qp(), success);
-    case WrKind::read: return on_read(id);
-    case WrKind::credit: credits_posted_ -= kBatch; return;
-    case WrKind::piece: return;
-  }
+  if (id.kind() == WrKind::receive) [[likely]]
+    return on_piece(id.qp(), success);
+  if (id.kind() == WrKind::read) return on_read(id);
+  first_without_room_ += kBatch;  // a credit
 }
 
-void RecvState::on_piece(uint32_t qp, const verbs::Completion::Success& piece) {
-  if (++lanes_[qp].consumed == kBatch) {
-    lanes_[qp].consumed = 0;
-    if (const Status posted = post_receives(qp); !posted.is_ok()) [[unlikely]]
-      return link_.fail_by_post(posted.raw(), qp);
-  }
+inline void RecvState::on_piece(uint32_t qp, verbs::Completion::Success piece) {
   const uint32_t imm = piece.imm();
-  const uint32_t slot = wire::Immediate::slot_in(imm);
-  const uint64_t sequence = first_undone_ + ((slot - first_undone_) & (kWindow - 1));
-  if (sequence >= next_ || !wire::Immediate::is_of(imm, sequence, 0) ||
-      (arrived_ >> (slot & (kWindow - 1)) & 1) != 0) [[unlikely]]
-    return on_protocol_broken("a piece of no message that is awaited", imm);
-
+  const uint32_t slot = wire::Immediate::slot_in(imm) & (kWindow - 1);
   Request& request = receives_[slot];
-  uint16_t& left = RequestAccess::pieces_left(request);
-  if (left == 0) left = static_cast<uint16_t>(wire::Immediate::unpack(imm).pieces);
-  RequestAccess::bytes(request) += piece.bytes();
-  if (RequestAccess::bytes(request) > offered_[slot]) [[unlikely]]
+  if (wire::Immediate::message_in(imm) != RequestAccess::message(request)) [[unlikely]]
+    return on_protocol_broken("a piece of no message that is awaited", imm);
+  const uint64_t bytes = RequestAccess::bytes(request) + piece.bytes();
+  if (bytes > RequestAccess::room(request)) [[unlikely]]
     return on_protocol_broken("more bytes than were offered", imm);
-  if (--left != 0) return;
-  if (sequence != first_undone_) {
+  RequestAccess::bytes(request) = bytes;
+  uint32_t left = RequestAccess::pieces_left(request);
+  if (left == 0) left = wire::Immediate::pieces_in(imm);
+  RequestAccess::pieces_left(request) = static_cast<uint16_t>(--left);
+  if (left == 0) on_whole(request, slot);
+  if (++consumed_[qp] == kBatch) replace_receives(qp);
+}
+
+inline void RecvState::on_whole(Request& request, uint32_t slot) {
+  RequestAccess::message(request) = wire::Immediate::kNoMessage;
+  if (slot != wire::slot_of(first_undone_)) {
     arrived_ |= uint64_t{1} << slot;
     return;
   }
-  RequestAccess::finish(request, Status());
+  RequestAccess::finish(request);
   ++first_undone_;
   if (arrived_ != 0) finish_in_order();
 }
@@ -121,9 +118,15 @@ void RecvState::finish_in_order() {
   uint32_t slot = wire::slot_of(first_undone_);
   while ((arrived_ >> slot & 1) != 0) {
     arrived_ &= ~(uint64_t{1} << slot);
-    RequestAccess::finish(receives_[slot], Status());
+    RequestAccess::finish(receives_[slot]);
     slot = wire::slot_of(++first_undone_);
   }
+}
+
+void RecvState::replace_receives(uint32_t qp) {
+  consumed_[qp] = 0;
+  if (const Status posted = post_receives(qp); !posted.is_ok()) [[unlikely]]
+    link_.fail_by_post(posted.raw(), qp);
 }
 
 void RecvState::on_protocol_broken(const char* what, uint32_t imm) {
@@ -142,12 +145,12 @@ Request* RecvState::try_read(const RegionState* local, uint64_t local_offset,
   const bool is_inside = local != nullptr && local->contains(local_offset, bytes) &&
                          remote_offset <= remote.bytes && bytes <= remote.bytes - remote_offset;
   if (!is_inside) [[unlikely]]
-    return RequestAccess::refuse(request, slot, Code::bad_argument);
+    return RequestAccess::refuse(request, Code::bad_argument);
 
   const uint64_t chunks = bytes / kChunkBytes + (bytes % kChunkBytes != 0 ? 1 : 0);
   if (chunks > UINT16_MAX) [[unlikely]]
-    return RequestAccess::refuse(request, slot, Code::bad_argument);
-  RequestAccess::take(request, slot, bytes, static_cast<uint32_t>(chunks));
+    return RequestAccess::refuse(request, Code::bad_argument);
+  RequestAccess::take(request, bytes, static_cast<uint32_t>(chunks));
   jobs_[slot] = {.local = local,
                  .local_offset = local_offset,
                  .remote_address = remote.address + remote_offset,
@@ -155,7 +158,7 @@ Request* RecvState::try_read(const RegionState* local, uint64_t local_offset,
   ++next_read_;
   counters_.add(Counter::reads);
   counters_.add(Counter::bytes_read, bytes);
-  if (chunks == 0) RequestAccess::finish(request, Status());
+  if (chunks == 0) RequestAccess::finish(request);
   post_reads();
   return &request;
 }
@@ -184,10 +187,10 @@ void RecvState::post_reads() {
   }
 }
 
-void RecvState::on_read(const WrId& id) {
+void RecvState::on_read(WrId id) {
   --lanes_[id.qp()].reads_posted;
   Request& request = reads_[id.slot()];
-  if (--RequestAccess::pieces_left(request) == 0) RequestAccess::finish(request, Status());
+  if (--RequestAccess::pieces_left(request) == 0) RequestAccess::finish(request);
   post_reads();
 }
 

@@ -25,11 +25,13 @@ class Request {
   friend class RequestAccess;  // progress and completion routing
 
   uint64_t bytes_ = 0;
+  uint64_t room_ = 0;  // of a receive: the bytes that were offered
   Status status_;
-  uint32_t slot_ = 0;
-  uint16_t pieces_left_ = 0;  // 0 and not yet known: see progress
+  uint32_t message_ = UINT32_MAX;  // of a receive: as its pieces name it, while they are awaited
+  uint16_t pieces_left_ = 0;       // of a receive, 0 until its first piece tells how many there are
   bool done_ = false;
   bool in_use_ = false;
 };
+static_assert(sizeof(Request) == 32, "a power of two: a slot is found by a shift");
 
 }  // namespace noria::transport

@@ -24,15 +24,16 @@ class RequestAccess {
   NORIA_HOT static bool is_under_way(const Request& request) {
     return request.in_use_ && !request.done_;
   }
-  NORIA_HOT static void take(Request& request, uint32_t slot, uint64_t bytes, uint32_t pieces) {
+  NORIA_HOT static void take(Request& request, uint64_t bytes, uint32_t pieces) {
     request.bytes_ = bytes;
     request.status_ = Status();
-    request.slot_ = slot;
     request.pieces_left_ = static_cast<uint16_t>(pieces);
     request.done_ = false;
     request.in_use_ = true;
   }
-  NORIA_HOT static void finish(Request& request, Status status) {
+  // Ends it well: take() has set the status.
+  NORIA_HOT static void finish(Request& request) { request.done_ = true; }
+  NORIA_COLD static void fail(Request& request, Status status) {
     request.status_ = status;
     request.done_ = true;
   }
@@ -43,17 +44,19 @@ class RequestAccess {
   }
   NORIA_HOT static uint16_t& pieces_left(Request& request) { return request.pieces_left_; }
   NORIA_HOT static uint64_t& bytes(Request& request) { return request.bytes_; }
+  NORIA_HOT static uint64_t& room(Request& request) { return request.room_; }
+  NORIA_HOT static uint32_t& message(Request& request) { return request.message_; }
 
   // A request that is refused at once: done with `code`, and no part of the sequence.
-  NORIA_COLD static Request* refuse(Request& request, uint32_t slot, Code code) {
-    take(request, slot, 0, 0);
-    finish(request, Status(code));
+  NORIA_COLD static Request* refuse(Request& request, Code code) {
+    take(request, 0, 0);
+    fail(request, Status(code));
     return &request;
   }
   // Ends every request of the pool that is under way.
   NORIA_COLD static void fail_all(RequestPool& pool, Status status) {
     for (Request& request : pool)
-      if (is_under_way(request)) request.bytes_ = 0, finish(request, status);
+      if (is_under_way(request)) request.bytes_ = 0, fail(request, status);
   }
 };
 

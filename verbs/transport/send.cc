@@ -70,14 +70,14 @@ Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_
   if (!credit) return on_credit_missing();
   const bool is_inside = bytes == 0 || (region != nullptr && region->contains(offset, bytes));
   if (!is_inside || bytes > credit.bytes() || bytes > max_message_bytes_) [[unlikely]]
-    return RequestAccess::refuse(request, slot, Code::bad_argument);
+    return RequestAccess::refuse(request, Code::bad_argument);
 
   write_.set_flags(IBV_SEND_SIGNALED);
   if (shares_.count > 1 && bytes >= stripe_min_) {
     post_striped(*region, offset, bytes, request, credit);
   } else {
     const Piece whole{.offset = 0, .bytes = bytes, .qp = next_qp()};
-    RequestAccess::take(request, slot, bytes, 1);
+    RequestAccess::take(request, bytes, 1);
     post(whole, bytes != 0 ? region->address() + offset : 0,
          bytes != 0 ? region->lkey(link_.rail_of(whole.qp)) : 0,
          wire::Immediate::of(next_, 0, 1).pack(), credit);
@@ -91,7 +91,7 @@ void SendState::post_striped(const RegionState& region, uint64_t offset, uint64_
   counters_.add(Counter::messages_striped);
   Cut pieces;
   cut(bytes, shares_, stripe_min_, 0, &pieces);
-  RequestAccess::take(request, wire::slot_of(next_), bytes, pieces.count);
+  RequestAccess::take(request, bytes, pieces.count);
   const uint32_t imm = wire::Immediate::of(next_, 0, pieces.count).pack();
   for (uint32_t i = 0; i < pieces.count; ++i) {
     const Piece& piece = pieces.piece[i];
@@ -107,9 +107,9 @@ Request* SendState::try_send_inline(const void* data, uint32_t bytes) {
   const CreditView credit = read_credit(ring_[slot], next_);
   if (!credit) return on_credit_missing();
   if (bytes > SendConnection::kInlineBytes || bytes > credit.bytes()) [[unlikely]]
-    return RequestAccess::refuse(request, slot, Code::bad_argument);
+    return RequestAccess::refuse(request, Code::bad_argument);
 
-  RequestAccess::take(request, slot, bytes, 1);
+  RequestAccess::take(request, bytes, 1);
   write_.set_flags(IBV_SEND_SIGNALED | IBV_SEND_INLINE);
   post({.offset = 0, .bytes = bytes, .qp = next_qp()}, reinterpret_cast<uintptr_t>(data), 0,
        wire::Immediate::of(next_, 0, 1).pack(), credit);
@@ -117,7 +117,7 @@ Request* SendState::try_send_inline(const void* data, uint32_t bytes) {
   return &request;
 }
 
-void SendState::on_completion(const WrId& id, const verbs::Completion& completion) {
+void SendState::on_completion(WrId id, verbs::Completion completion) {
   if (!completion.success()) [[unlikely]]
     return link_.fail_by_completion(completion, id.qp());
   if (!link_.status().is_ok()) [[unlikely]]
@@ -130,7 +130,7 @@ void SendState::finish_in_order() {
   while (first_undone_ != next_) {
     Request& oldest = requests_[wire::slot_of(first_undone_)];
     if (RequestAccess::pieces_left(oldest) != 0) return;
-    RequestAccess::finish(oldest, Status());
+    RequestAccess::finish(oldest);
     ++first_undone_;
   }
 }

@@ -29,7 +29,7 @@ class SendState {
 
   NORIA_HOT Request* try_send(const RegionState* region, uint64_t offset, uint64_t bytes);
   NORIA_HOT Request* try_send_inline(const void* data, uint32_t bytes);
-  NORIA_HOT void on_completion(const WrId& id, const verbs::Completion& completion);
+  NORIA_HOT void on_completion(WrId id, verbs::Completion completion);
   NORIA_COLD void on_failed(Status status);
 
  private:

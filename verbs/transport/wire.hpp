@@ -197,6 +197,7 @@ static_assert(offsetof(Credit, sequence) == 28 && offsetof(Credit, sequence_agai
 // The receiver cannot know how the sender cut a message, so every piece says how many there are.
 struct Immediate {
   static constexpr unsigned kSlotBits = 10, kLapBits = 10, kEpochBits = 6, kPiecesBits = 6;
+  static constexpr unsigned kMessageBits = kSlotBits + kLapBits + kEpochBits;
 
   uint32_t slot = 0;   // of the message in the window
   uint32_t lap = 0;    // how often the window went round, low bits
@@ -210,26 +211,26 @@ struct Immediate {
             .pieces = pieces};
   }
   constexpr uint32_t pack() const {
-    return slot | lap << kSlotBits | epoch << (kSlotBits + kLapBits) |
-           (pieces - 1) << (kSlotBits + kLapBits + kEpochBits);
+    return slot | lap << kSlotBits | epoch << (kSlotBits + kLapBits) | (pieces - 1) << kMessageBits;
   }
   static constexpr Immediate unpack(uint32_t bits) {
     return {.slot = bits & ((1u << kSlotBits) - 1),
             .lap = bits >> kSlotBits & ((1u << kLapBits) - 1),
             .epoch = bits >> (kSlotBits + kLapBits) & ((1u << kEpochBits) - 1),
-            .pieces = (bits >> (kSlotBits + kLapBits + kEpochBits)) + 1};
+            .pieces = pieces_in(bits)};
   }
-  // The slot in packed bits, and whether they belong to this message whatever its pieces.
+  // Parts of packed bits: the slot, the number of pieces, and all that tells a message from others
+  // in its window, whatever its pieces.
   static constexpr uint32_t slot_in(uint32_t bits) { return bits & ((1u << kSlotBits) - 1); }
-  static constexpr bool is_of(uint32_t bits, uint64_t sequence, uint32_t epoch) {
-    constexpr uint32_t kMessage = (1u << (kSlotBits + kLapBits + kEpochBits)) - 1;
-    return ((bits ^ of(sequence, epoch, 1).pack()) & kMessage) == 0;
+  static constexpr uint32_t pieces_in(uint32_t bits) { return (bits >> kMessageBits) + 1; }
+  static constexpr uint32_t message_in(uint32_t bits) { return bits & ((1u << kMessageBits) - 1); }
+  static constexpr uint32_t message_of(uint64_t sequence, uint32_t epoch) {
+    return of(sequence, epoch, 1).pack();
   }
+  static constexpr uint32_t kNoMessage = UINT32_MAX;  // in no bits
   friend constexpr bool operator==(const Immediate&, const Immediate&) = default;
 };
-static_assert(Immediate::kSlotBits + Immediate::kLapBits + Immediate::kEpochBits +
-                  Immediate::kPiecesBits ==
-              32);
+static_assert(Immediate::kMessageBits + Immediate::kPiecesBits == 32);
 static_assert(kWindow <= 1u << Immediate::kSlotBits, "every slot has a number");
 static_assert(kMaxQps <= 1u << Immediate::kPiecesBits, "every cut can be told");
 // An old immediate can be mistaken for a new one only after this many laps.
