@@ -166,12 +166,13 @@ ibv_wc_status begin_request(Qp& qp, QpFaults& faults, const Wqe& wqe, Nanosecond
   ibv_wc_status status = IBV_WC_SUCCESS;
   for (ArmedFault& fault : faults.armed) {
     if (!fault.schedule.meets(before.of(*fault.rule))) continue;
-    const Nanoseconds until = now + fault.rule->duration_ns;
-    switch (fault.rule->action) {
-      case Action::fail: status = static_cast<ibv_wc_status>(fault.rule->code); break;
-      case Action::lose: faults.lost_until = std::max(faults.lost_until, until); break;
-      default: faults.mute_until = std::max(faults.mute_until, until); break;
+    const SoftFault& rule = *fault.rule;
+    if (rule.action == Action::fail) {
+      status = static_cast<ibv_wc_status>(rule.code);
+      continue;
     }
+    Nanoseconds& until = rule.action == Action::lose ? faults.lost_until : faults.mute_until;
+    until = std::max(until, now + rule.duration_ns);
   }
   return status;
 }
