@@ -158,4 +158,10 @@ Result<OpenPort> open_port(const Api& api, const PortInfo& port) {
   return Status(Code::device_lost);
 }
 
+bool is_port_active(const Api& api, const OpenPort& port) {
+  ibv_port_attr now{};
+  const Status asked = api.query_port(port.context.get(), port.info.port, &now);
+  return !asked.is_ok() || now.state == IBV_PORT_ACTIVE;
+}
+
 }  // namespace noria::verbs

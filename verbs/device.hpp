@@ -28,6 +28,9 @@ std::vector<PortInfo> list_ports(const Api& api);
 
 Result<OpenPort> open_port(const Api& api, const PortInfo& port);
 
+// Asks the device anew whether the port is active; true where it does not say. Enters the kernel.
+bool is_port_active(const Api& api, const OpenPort& port);
+
 uint32_t speed_mbps(const ibv_port_attr& attr);
 
 }  // namespace noria::verbs

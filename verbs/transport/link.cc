@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/log.hpp"
+#include "verbs/device.hpp"
 #include "verbs/names.hpp"
 #include "verbs/transport/handshake.hpp"
 #include "verbs/transport/recv.hpp"
@@ -33,6 +34,9 @@ verbs::QpPeer peer_of(const wire::Ends& ends, unsigned rail, uint32_t qp) {
   std::memcpy(peer.gid.raw, address.gid.data(), sizeof peer.gid.raw);
   return peer;
 }
+
+constexpr const char* kPortDown =
+    "the port is down: look at its cable, its switch and the kernel log";
 
 }  // namespace
 
@@ -145,6 +149,11 @@ std::string Link::qp_name(uint32_t index) const {
   return text;
 }
 
+bool Link::is_port_down(uint32_t qp) const {
+  return qp < qps_.size() &&
+         !verbs::is_port_active(rails_->api(), rails_->rails[qps_[qp].rail].port);
+}
+
 std::string Link::describe() const {
   const char* const direction = receiver_ != nullptr ? "connection from " : "connection to ";
   if (!status_.is_ok()) return direction + peer_name_ + ": " + cause_;
@@ -165,24 +174,28 @@ void Link::fail(Status status, const std::string& cause) {
 
 void Link::fail_by_completion(verbs::Completion completion, uint32_t qp) {
   if (!status_.is_ok()) return;  // the queue empties itself after the first failure
+  const ibv_wc_status status = completion.wc_status();
+  const bool is_silence = status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_WR_FLUSH_ERR;
+  const bool is_down = is_silence && is_port_down(qp);
   char text[256];
   std::snprintf(text, sizeof text, "%s: %s (completion status %d, vendor 0x%x): %s",
-                qp_name(qp).c_str(), verbs::to_string(completion.wc_status()),
-                static_cast<int>(completion.wc_status()), completion.vendor_error(),
-                verbs::advice(completion.wc_status()));
+                qp_name(qp).c_str(), verbs::to_string(status), static_cast<int>(status),
+                completion.vendor_error(), is_down ? kPortDown : verbs::advice(status));
   // The peer's own word, when it came, is nearer to the cause.
   if (is_peer_gone()) {
     farewell_ += std::string("; ") + text;
     return fail_by_control();
   }
-  fail(Status::from_wc(Code::connection_lost, completion.wc_status()), text);
+  fail(Status::from_wc(is_down ? Code::port_down : Code::connection_lost, status), text);
 }
 
 void Link::fail_by_post(int error, uint32_t qp) {
   char text[256];
-  std::snprintf(text, sizeof text, "%s: posting was refused: %s (errno %d): see the kernel log",
-                qp_name(qp).c_str(), std::strerror(error), error);
-  fail(Status::from_errno(Code::connection_lost, error), text);
+  const bool is_down = is_port_down(qp);
+  std::snprintf(text, sizeof text, "%s: posting was refused: %s (errno %d): %s",
+                qp_name(qp).c_str(), std::strerror(error), error,
+                is_down ? kPortDown : "see the kernel log");
+  fail(Status::from_errno(is_down ? Code::port_down : Code::connection_lost, error), text);
 }
 
 bool Link::is_peer_gone() {

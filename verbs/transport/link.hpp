@@ -76,6 +76,7 @@ class Link {
   };
 
   std::string qp_name(uint32_t index) const;
+  bool is_port_down(uint32_t qp) const;  // asks the kernel
   void tell_peer(bool is_failure, const std::string& cause);
 
   DomainState& domain_;
