@@ -73,6 +73,57 @@ TEST(SoftDescriptors, A_caller_that_finds_none_is_let_in_later_and_costs_no_core
       });
 }
 
+// A call needs a descriptor for its socket and then some for what comes over it: here there is one
+// for the socket alone. Side `poor` has no more while the other tries.
+void expect_they_meet_later(int poor) {
+  run_pair([=](Post& p) {
+    End end;
+    const auto other = p.peer.exchange(end.introduction());
+    paint(end.buffer->data(), 2048, static_cast<uint64_t>(p.side));
+    std::vector<int> taken;
+    if (p.side == poor) {
+      taken = take_all_descriptors();
+      ::close(taken.back());
+      taken.pop_back();
+    }
+    p.peer.meet();
+    const auto write = [&] {
+      ASSERT_EQ(post(end.qp.get(), {.opcode = IBV_WR_RDMA_WRITE,
+                                    .id = 1,
+                                    .pieces = {{end.buffer.get(), 0, 2048}},
+                                    .remote = {other.region.address + 2048, other.region.rkey}}),
+                0);
+    };
+    // Side 1 calls, and waits.
+    if (p.side == 1) {
+      end.hca.connect(end.qp.get(), other.address, {.ack_timeout = 20});
+      write();
+      for (const Nanoseconds until = now_ns() + 50_ms; now_ns() < until;)
+        EXPECT_TRUE(is_empty(end.cq.get()));
+    }
+    p.peer.meet();
+    for (const int fd : taken) ::close(fd);
+    if (p.side == 0) {
+      end.hca.connect(end.qp.get(), other.address);
+      write();
+    }
+    // Expect: as if nothing had been, both ways.
+    expect_completion(end.cq.get(), 1);
+    p.peer.meet();
+    EXPECT_EQ(first_wrong(end.buffer->data() + 2048, 2048, static_cast<uint64_t>(p.side ^ 1)),
+              2048U);
+    p.peer.meet();
+  });
+}
+
+TEST(SoftDescriptors, A_called_process_that_lacks_them_for_the_greeting_is_met_later) {
+  expect_they_meet_later(0);
+}
+
+TEST(SoftDescriptors, A_calling_process_that_lacks_them_for_the_answer_is_met_later) {
+  expect_they_meet_later(1);
+}
+
 TEST(SoftDescriptors, Without_descriptors_nothing_is_made_and_the_reason_is_told) {
   Crew crew({[](Post&) {
     Hca hca;

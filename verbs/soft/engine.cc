@@ -315,7 +315,7 @@ Nanoseconds Engine::look_round() {
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with request_service()
   const Nanoseconds ports = faults_ != nullptr ? faults_->tend(*this, device_now()) : kNever;
-  return std::min({ports, tend_queues(), tend_listener()});
+  return std::min({ports, tend_queues(), tend_links()});
 }
 
 Nanoseconds Engine::turn() {
@@ -330,10 +330,10 @@ void Engine::handle(uint64_t tag) {
   const int fd = static_cast<int>(tag & 0xffffffff);
   switch (static_cast<Watched>(tag >> 32)) {
     case Watched::listener:
-      if (!neighbours_->on_listener()) rest_listener();
+      if (!neighbours_->on_listener()) rest_links();
       break;
     case Watched::link:
-      neighbours_->on_link(fd);
+      if (!neighbours_->on_link(fd)) rest_links();
       if (!neighbours_->has_dropped()) break;
       // A peer took memory back. Whoever found it before holds the lock of its queue.
       for_each_qp([](Qp& qp) { SpinGuard under_way(qp.exec); });
@@ -352,18 +352,20 @@ void Engine::handle(uint64_t tag) {
   }
 }
 
-void Engine::rest_listener() {
+void Engine::rest_links() {
   constexpr Nanoseconds kRest = 100'000'000;
-  log(LogLevel::warn, "no descriptor for a process that calls: raise the limit of open files");
+  log(LogLevel::warn,
+      "no descriptor for a process that calls or answers: raise the limit of open files");
   change_watch(epoll_.get(), listener_.get(), Watched::listener, 0);
-  listener_due_ = device_now() + kRest;
+  links_due_ = device_now() + kRest;
 }
 
-// When to look at the callers again; kNever while the listener is watched.
-Nanoseconds Engine::tend_listener() {
-  if (listener_due_ == kNever || device_now() < listener_due_) return listener_due_;
+// When to look at callers and links again; kNever while they are watched.
+Nanoseconds Engine::tend_links() {
+  if (links_due_ == kNever || device_now() < links_due_) return links_due_;
   change_watch(epoll_.get(), listener_.get(), Watched::listener, EPOLLIN);
-  return listener_due_ = kNever;
+  neighbours_->resume_links();
+  return links_due_ = kNever;
 }
 
 namespace {

@@ -117,8 +117,8 @@ class Engine {
   void handle(uint64_t tag);
   Nanoseconds look_round() NORIA_EXCLUDES(registry_);
   Nanoseconds tend_queues() NORIA_EXCLUDES(registry_);
-  void rest_listener();
-  Nanoseconds tend_listener();
+  void rest_links();
+  Nanoseconds tend_links();
   void relay_events() NORIA_EXCLUDES(registry_, queues_);
   void reclaim_rings() NORIA_REQUIRES(registry_);
   void release_ring(uint32_t index) NORIA_EXCLUDES(carve_);
@@ -159,7 +159,7 @@ class Engine {
   std::vector<uint32_t> resting_ NORIA_GUARDED_BY(registry_);  // removed, ring not yet given back
   uint32_t channel_serial_ NORIA_GUARDED_BY(queues_) = 1;
 
-  Nanoseconds listener_due_ = kNever;  // the service thread's own; see rest_listener()
+  Nanoseconds links_due_ = kNever;  // the service thread's own; see rest_links()
   // When the service thread looks next. Written under the lock, which also sets the timer.
   SpinLock timer_lock_;
   std::atomic<Nanoseconds> next_look_{kNever};

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -128,7 +129,18 @@ bool Link::flush() {
   return true;
 }
 
+namespace {
+bool has_room_for_descriptors(int fd) {
+  Fd room[kLinkFds];
+  return std::all_of(std::begin(room), std::end(room), [fd](Fd& each) {
+    each = Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    return each.is_open() || errno == EBADF;
+  });
+}
+}  // namespace
+
 Link::Event Link::receive(Received* out) {
+  if (!has_room_for_descriptors(fd())) return Event::no_descriptor;
   iovec data{&out->message, sizeof out->message};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kLinkFds)] = {};
   msghdr header{};

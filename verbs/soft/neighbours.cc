@@ -142,11 +142,11 @@ bool Neighbours::on_listener() {
   return true;
 }
 
-void Neighbours::on_link(int fd) {
+bool Neighbours::on_link(int fd) {
   MutexLock lock(mutex_);
   const auto found = std::find_if(contacts_.begin(), contacts_.end(),
                                   [fd](const Contact& c) { return c.link.fd() == fd; });
-  if (found == contacts_.end()) return;
+  if (found == contacts_.end()) return true;
   const auto index = static_cast<size_t>(found - contacts_.begin());
   Contact& contact = contacts_[index];
   bool is_good = contact.link.flush();
@@ -154,10 +154,23 @@ void Neighbours::on_link(int fd) {
   while (is_good) {
     Received received;
     const Link::Event event = contact.link.receive(&received);
-    if (event == Link::Event::nothing) return;
+    if (event == Link::Event::nothing) return true;
+    if (event == Link::Event::no_descriptor) {
+      ::epoll_ctl(self_.epoll, EPOLL_CTL_DEL, fd, nullptr);
+      contact.is_resting = true;
+      return false;
+    }
     is_good = event == Link::Event::message && take(contact, received);
   }
   drop(index);
+  return true;
+}
+
+void Neighbours::resume_links() {
+  MutexLock lock(mutex_);
+  for (Contact& contact : contacts_)
+    if (std::exchange(contact.is_resting, false))
+      watch(contact.link.fd(), contact.link.has_unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 bool Neighbours::take(Contact& contact, Received& received) {

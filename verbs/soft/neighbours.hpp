@@ -70,7 +70,9 @@ class Neighbours {
 
   // False: no descriptor for a caller, which goes on waiting and would wake us without end.
   bool on_listener() NORIA_EXCLUDES(mutex_);
-  void on_link(int fd) NORIA_EXCLUDES(mutex_);
+  // False: no descriptor for what comes over the link, which is watched again after resume_links().
+  bool on_link(int fd) NORIA_EXCLUDES(mutex_);
+  void resume_links() NORIA_EXCLUDES(mutex_);
   void on_pidfd(int fd) NORIA_EXCLUDES(mutex_);
   // Whether a peer took memory back that is still mapped here; unmaps it, once nobody of this
   // process can be in the middle of it.
@@ -89,6 +91,7 @@ class Neighbours {
     Link link;
     Peer* peer = nullptr;      // null until its hello came
     uint32_t wanted_slot = 0;  // that we connected to; 0 if it connected to us
+    bool is_resting = false;   // not watched
   };
   struct Channel {
     uint32_t id;
