@@ -155,7 +155,7 @@ TEST(Fence, Waits_once_for_a_stopped_peer_and_not_once_for_each_object) {
   constexpr uint32_t kIndex = 5, kKey = 3 << 16 | 1;
   const uint32_t qpn = qpn_of(engine->slot(), 9);
   SharedSegment& shared = engine->shared();
-  shared.header.qp_high.store(kIndex + 1, std::memory_order_release);
+  shared.header.qps_in_use[0].store(1 << kIndex, std::memory_order_release);
 
   // Somebody is in the middle of a transfer and does not go on.
   shared.qps[kIndex].mark.store(make_mark(qpn, kKey), std::memory_order_release);

@@ -160,8 +160,9 @@ Qp* Engine::add_qp(ibv_pd* pd, const ibv_qp_init_attr& init) {
     if (entry.state.load(std::memory_order_relaxed) == 0)
       entry.state.store(make_state(static_cast<uint32_t>(segment.header.cookie[0] & 0x7fffffff), 0),
                         std::memory_order_relaxed);
-    const uint32_t high = segment.header.qp_high.load(std::memory_order_relaxed);
-    segment.header.qp_high.store(std::max(high, index + 1), std::memory_order_release);
+    // seq_cst: a fence that does not see the bit comes before our first mark, and before what we
+    // look at after it; pairs with wait_unmarked().
+    segment.header.qps_in_use[index / 64].fetch_or(1ull << index % 64, std::memory_order_seq_cst);
     qps_[index] = std::make_unique<Qp>(*this, entry, index, pd, init);
     return qps_in_use_.emplace_back(qps_[index].get());
   }
@@ -173,6 +174,8 @@ void Engine::remove_qp(Qp* qp) {
   resting_.push_back(qp->index);
   moved_before_[device_of(qp->pd_number)] += qp->moved_in_all.now();
   std::erase(qps_in_use_, qp);
+  shared().header.qps_in_use[qp->index / 64].fetch_and(~(1ull << qp->index % 64),
+                                                       std::memory_order_release);
   qps_[qp->index].reset();
   reclaim_rings();
 }

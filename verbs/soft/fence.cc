@@ -2,12 +2,23 @@
 
 #include <time.h>
 
-#include <algorithm>
+#include <bit>
 
 namespace noria::soft {
 namespace {
 
 enum class Marks { none, held, held_too_long };
+
+// Calls `look(index)` for each queue pair that the process has.
+template <class Look>
+void for_each_in_use(const SharedSegment& of, Look look) {
+  for (uint32_t word = 0; word < kMaxQps / 64; ++word) {
+    // acquire: a queue pair that is gone copied before; pairs with remove_qp().
+    uint64_t bits = of.header.qps_in_use[word].load(std::memory_order_acquire);
+    for (; bits != 0; bits &= bits - 1)
+      look(word * 64 + static_cast<uint32_t>(std::countr_zero(bits)));
+  }
+}
 
 // Looks for a mark that `hit` is about, `waited` after the fence began.
 template <class Hit>
@@ -16,15 +27,14 @@ Marks look(Engine& engine, Hit hit, Nanoseconds waited, Nanoseconds limit) {
   engine.neighbours().for_each([&](const Peer& peer) {
     if (found != Marks::none || !peer.is_alive()) return;
     const SharedSegment& theirs = peer.shared();
-    const uint32_t high = std::min(theirs.header.qp_high.load(std::memory_order_acquire), kMaxQps);
-    for (uint32_t i = 0; i < high && found == Marks::none; ++i) {
+    for_each_in_use(theirs, [&](uint32_t i) {
       // acquire: what a cleared mark's owner copied happened before; pairs with ~Mark().
       const uint64_t mark = theirs.qps[i].mark.load(std::memory_order_acquire);
-      if ((mark & kMarkBit) == 0 || !hit(mark)) continue;
+      if (found != Marks::none || (mark & kMarkBit) == 0 || !hit(mark)) return;
       const bool is_too_long = waited > (peer.is_stalled() ? kStalledLimit : limit);
       if (is_too_long) peer.note_stalled(i);
       found = is_too_long ? Marks::held_too_long : Marks::held;
-    }
+    });
   });
   return found;
 }

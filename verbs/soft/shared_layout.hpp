@@ -53,7 +53,7 @@ static_assert(Word64::is_always_lock_free && sizeof(Word64) == 8);
 
 // ---- header -------------------------------------------------------------------------------------
 constexpr uint64_t kSegmentMagic = 0x4e4f5249'41534547;  // "NORIASEG"
-constexpr uint32_t kLayoutVersion = 7;
+constexpr uint32_t kLayoutVersion = 8;
 
 // Where the port of a device is on the fabric (address.hpp). Written before anybody maps it.
 struct SharedAddress {
@@ -97,7 +97,7 @@ struct alignas(64) SharedHeader {
   uint64_t cookie[2];       // random; read back by cross-memory attach to prove whose memory it is
   uint64_t cookie_address;  // where the owner has `cookie`
   SharedAddress addresses[kMaxDevices];
-  Word32 qp_high;                        // queue pairs at this index or above were never created
+  Word64 qps_in_use[kMaxQps / 64];       // a bit for each queue pair; set before its first mark
   Traffic traffic[kSlots][kMaxDevices];  // of this process, by the target's slot and device
 };
 
