@@ -258,6 +258,79 @@ TEST(SoftPeers, A_process_that_died_before_it_connected_gives_way_to_the_next_in
       });
 }
 
+// Holds up the service thread of its process until it goes: of a process that talks to itself, that
+// thread wakes the sleepers, and here is one whose channel is full.
+class HeldUp {
+ public:
+  explicit HeldUp(const Hca& hca) : hca_(hca) {
+    hca.connect(a_.get(), hca.address_of(b_.get()));
+    hca.connect(b_.get(), hca.address_of(a_.get()));
+    EXPECT_EQ(ibv_req_notify_cq(cq_.get(), 0), 0);
+    uint64_t full = UINT64_MAX - 1;
+    EXPECT_EQ(::write(channel_->fd, &full, sizeof full), ssize_t{sizeof full});
+    EXPECT_EQ(post_recv(b_.get(), 1, {}), 0);
+    EXPECT_EQ(post(a_.get(), {.id = 2}), 0);
+    expect_completion(send_cq_.get(), 2);
+  }
+  ~HeldUp() {
+    uint64_t count = 0;
+    EXPECT_EQ(::read(channel_->fd, &count, sizeof count), ssize_t{sizeof count});
+  }
+  HeldUp(const HeldUp&) = delete;
+  HeldUp& operator=(const HeldUp&) = delete;
+
+ private:
+  const Hca& hca_;
+  Owned<ibv_comp_channel> channel_ = hca_.make_channel();
+  Owned<ibv_cq> cq_ = hca_.make_cq(16, channel_.get()), send_cq_ = hca_.make_cq(16);
+  Owned<ibv_qp> a_ = hca_.make_qp(send_cq_.get()), b_ = hca_.make_qp(send_cq_.get(), cq_.get());
+};
+
+TEST(SoftPeers, A_message_is_not_left_with_a_process_whose_end_was_not_noticed_yet) {
+  run_pair(
+      [](Post& p) {
+        Hca hca;
+        const auto cq = hca.make_cq();
+        const auto met = hca.make_qp(cq.get()), qp = hca.make_qp(cq.get());
+        const auto buffer = hca.make_buffer(4096);
+        // A first queue pair, by whose message both processes know each other.
+        p.peer.send(hca.address_of(met.get()));
+        p.peer.send(hca.address_of(qp.get()));
+        hca.connect(met.get(), p.peer.recv<Address>());
+        hca.connect(qp.get(), p.peer.recv<Address>(), {.ack_timeout = 12, .retry_count = 1});
+        ASSERT_EQ(post(met.get(), {.id = 1}), 0);
+        expect_completion(cq.get(), 1);
+        const HeldUp held_up(hca);
+        p.peer.meet();
+        p.peer.meet();  // it is gone
+        // Expect: nobody answers. Its memory is still mapped here, and would take the message.
+        ASSERT_EQ(post(qp.get(), {.id = 2, .pieces = {{buffer.get(), 0, 64}}}), 0);
+        expect_completion(cq.get(), 2, IBV_WC_RETRY_EXC_ERR);
+      },
+      [](Post& p) {
+        const auto met_remote = p.peer.recv<Address>(), remote = p.peer.recv<Address>();
+        std::fflush(nullptr);
+        const pid_t pid = fork();
+        if (pid == 0) {
+          Hca hca;
+          const auto cq = hca.make_cq();
+          const auto met = hca.make_qp(cq.get()), qp = hca.make_qp(cq.get());
+          const auto buffer = hca.make_buffer(4096);
+          p.peer.send(hca.address_of(met.get()));
+          p.peer.send(hca.address_of(qp.get()));
+          hca.connect(met.get(), met_remote);
+          hca.connect(qp.get(), remote);
+          post_recv(met.get(), 1, {});
+          post_recv(qp.get(), 1, {{buffer.get(), 0, 64}});
+          expect_completion(cq.get(), 1);
+          p.peer.meet();
+          kill(getpid(), SIGKILL);
+        }
+        ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+        p.peer.meet();
+      });
+}
+
 TEST_P(SoftDeath, A_stopped_peer_is_alive) {
   Crew crew(
       {[](Post& p) {

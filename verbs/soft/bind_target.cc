@@ -118,6 +118,11 @@ bool bind_target(Qp& qp) {
   if (qp.target != nullptr || was_bound || !is_fresh ||
       target.rq_psn.load(kRelaxed) != qp.attr.sq_psn || !is_drained(qp.engine, qp.shared))
     return false;
+  // Who is connected to us, and has ended unnoticed, would be all this queue pair ever talks to.
+  if (peer->has_ended()) {
+    peer->mark_dead();
+    return false;
+  }
   const uint32_t depth = std::clamp(target.rq_depth.load(kRelaxed), 1u, kMaxQueueDepth);
   if (!std::has_single_bit(depth) || !make_ring(qp, depth)) return false;
 
