@@ -21,6 +21,11 @@ if(TARGET all_reduce_perf)
     target_compile_definitions(compare_mpi_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
     add_dependencies(compare_mpi_test compare_mpi mpi_all_reduce_bench all_reduce_perf)
   endif()
+  # no-sanitizer: perftest is not instrumented.
+  noria_test(NAME compare_perftest_test LABELS e2e no-sanitizer TIMEOUT 120
+             SOURCES e2e/compare_perftest_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
+  target_compile_definitions(compare_perftest_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
+  add_dependencies(compare_perftest_test compare_perftest)
   # no-sanitizer: it counts instructions.
   noria_test(NAME instr_budget_test LABELS e2e no-sanitizer TIMEOUT 180
              SOURCES e2e/instr_budget_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)

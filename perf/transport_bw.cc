@@ -1,0 +1,188 @@
+// transport_bw: how many messages a second the transport carries between two processes, as
+// ib_write_bw counts writes: one hot buffer on each side, a window of messages under way, timed by
+// the sender from the first post to the last completion.
+//
+// Its parent forks one child, which receives; each has a domain of its own.
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+
+#include "base/units.hpp"
+#include "perf/command_line.hpp"
+#include "perf/machine.hpp"
+#include "verbs/transport/domain.hpp"
+#include "verbs/transport/listener.hpp"
+
+namespace noria::perf {
+namespace {
+
+using transport::Request;
+
+constexpr const char* kName = "transport_bw";
+constexpr Nanoseconds kPatience = 30_s;  // without any progress
+constexpr uint64_t kWarmups = uint64_t{4} * transport::kWindow;
+
+[[noreturn]] void give_up(const std::string& why) { throw ToolError(Exit::environment, why); }
+
+// A domain, and a registered buffer whose pages are there.
+struct Endpoint {
+  explicit Endpoint(uint64_t bytes) : buffer(bytes) {
+    const Params params = params_of_environment();
+    auto provider = verbs::open_provider(params, verbs::Use::collective);
+    if (!provider) give_up(provider.failure());
+    auto created = transport::Domain::create(*provider, params);
+    if (!created) give_up("no domain: " + std::string(to_string(created.failure().code())));
+    domain = std::move(*created);
+    std::memset(buffer.get(), 1, bytes);
+    auto registered = domain->register_region(buffer.get(), bytes);
+    if (!registered) give_up("no memory: " + std::string(to_string(registered.failure().code())));
+    region = std::move(*registered);
+  }
+
+  // `step` answers how far it came; it is called until that is `goal`.
+  template <class Step>
+  void poll_to(uint64_t goal, Step step) const {
+    Nanoseconds deadline = now_ns() + kPatience;
+    uint64_t reached = 0;
+    for (uint64_t now = step(); now < goal; now = step()) {
+      domain->poll();
+      if (now != reached)
+        deadline = now_ns() + kPatience;
+      else if (now_ns() > deadline)
+        throw ToolError(Exit::peer, "the peer stands still");
+      reached = now;
+    }
+  }
+
+  Buffer buffer;
+  std::unique_ptr<transport::Domain> domain;
+  transport::Region region;
+};
+
+// Messages that were begun and ended, over a window of requests.
+template <class Connection>
+class Window {
+ public:
+  explicit Window(Connection& connection) : connection_(connection) {}
+
+  // Begins with `begin` while there is room, releases what is done; how many are done in all.
+  template <class Begin>
+  uint64_t advance(uint64_t goal, Begin begin) {
+    for (; begun_ != goal && begun_ != ended_ + requests_.size(); ++begun_) {
+      Request* const request = begin();
+      if (request == nullptr) break;
+      requests_[begun_ % requests_.size()] = request;
+    }
+    for (; ended_ != begun_ && requests_[ended_ % requests_.size()]->is_done(); ++ended_)
+      connection_.release(requests_[ended_ % requests_.size()]);
+    if (!connection_.status().is_ok()) throw ToolError(Exit::peer, connection_.describe());
+    return ended_;
+  }
+
+ private:
+  Connection& connection_;
+  std::array<Request*, transport::kWindow> requests_{};
+  uint64_t begun_ = 0, ended_ = 0;
+};
+
+struct Options {
+  uint64_t bytes = 0, messages = 0;
+};
+
+void receive(int peer, const Options& options) {
+  const Endpoint end(options.bytes);
+  auto listener = transport::Listener::open(*end.domain, "127.0.0.1", {.peer_name = "the sender"});
+  if (!listener) give_up("cannot listen on 127.0.0.1");
+  const transport::Handle handle = (*listener)->handle();
+  if (::write(peer, handle.bytes.data(), handle.bytes.size()) != sizeof handle) return;
+  std::unique_ptr<transport::RecvConnection> connection;
+  end.poll_to(1, [&] {
+    auto accepted = (*listener)->try_accept();
+    if (!accepted) give_up((*listener)->describe());
+    connection = std::move(*accepted);
+    return uint64_t{connection != nullptr};
+  });
+  Window window(*connection);
+  const uint64_t goal = kWarmups + options.messages;
+  end.poll_to(goal, [&] {
+    return window.advance(goal, [&] { return connection->try_recv(end.region, 0, options.bytes); });
+  });
+  char over = 0;
+  static_cast<void>(::read(peer, &over, 1));  // the sender has its last completion, or is gone
+}
+
+// Messages a second.
+double send(int peer, const Options& options) {
+  const Endpoint end(options.bytes);
+  transport::Handle handle;
+  if (::recv(peer, handle.bytes.data(), handle.bytes.size(), MSG_WAITALL) != sizeof handle)
+    throw ToolError(Exit::peer, "the receiver ended before it listened");
+  auto connector = transport::Connector::start(*end.domain, handle, {.peer_name = "the receiver"});
+  if (!connector) give_up("cannot connect to 127.0.0.1");
+  std::unique_ptr<transport::SendConnection> connection;
+  end.poll_to(1, [&] {
+    auto finished = (*connector)->try_finish();
+    if (!finished) give_up((*connector)->describe());
+    connection = std::move(*finished);
+    return uint64_t{connection != nullptr};
+  });
+  Window window(*connection);
+  const auto send_to = [&](uint64_t goal) {
+    end.poll_to(goal, [&] {
+      return window.advance(goal,
+                            [&] { return connection->try_send(end.region, 0, options.bytes); });
+    });
+  };
+  send_to(kWarmups);
+  const Nanoseconds start = now_ns();
+  send_to(kWarmups + options.messages);
+  return static_cast<double>(options.messages) * 1e9 / static_cast<double>(now_ns() - start);
+}
+
+int body(int argc, char** argv) {
+  CLI::App app(
+      "Prints one number: messages a second that the transport carries between two processes,\n"
+      "64 under way, from one hot buffer into another.\n"
+      "Exit: 0, 2 usage, 3 no device, 4 the other process was lost.",
+      kName);
+  std::string bytes = "65536";
+  Options options{.messages = 10000};
+  app.add_option("--bytes", bytes, "of a message (64K)")->transform(byte_size(1, 1_GiB));
+  app.add_option("--messages", options.messages, "how many (10000)")
+      ->check(whole_number(1, uint64_t{1} << 40));
+  if (parse_command_line(app, argc, argv)) return 0;
+  params_of_environment();
+  options.bytes = std::stoull(bytes);
+
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    give_up(std::string("no socket pair: ") + std::strerror(errno));
+  const pid_t child = ::fork();
+  if (child < 0) give_up(std::string("no second process: ") + std::strerror(errno));
+  ::close(ends[child == 0 ? 0 : 1]);
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    receive(ends[1], options);
+    return 0;
+  }
+  const double rate = send(ends[0], options);
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  std::printf("%.6g\n", rate);
+  return 0;
+}
+
+}  // namespace
+}  // namespace noria::perf
+
+int main(int argc, char** argv) {
+  return noria::perf::run_tool(noria::perf::kName, &noria::perf::body, argc, argv);
+}
