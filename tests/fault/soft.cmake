@@ -11,7 +11,7 @@ if(TARGET noria_softverbs)
     set(seeds 250)
   endif()
   noria_ways_test(NAME soft_seeds_test LABELS fault soft TIMEOUT 300 WAYS cma:late
-                  SOURCES fault/soft_seeds_test.cc support/seeded_traffic.cc support/seeded_end.cc
-                          support/seed_plan.cc
+                  SOURCES fault/soft_seeds_test.cc support/seed_runner.cc support/seed_plan.cc
+                          support/seeded_traffic.cc support/seeded_end.cc
                   ARGUMENTS --seeds ${seeds})
 endif()

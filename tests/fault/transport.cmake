@@ -4,4 +4,13 @@ if(TARGET noria_softverbs)
     SOURCES fault/transport_handshake_test.cc fault/transport_peer_test.cc
             fault/transport_calls_test.cc fault/transport_faults_test.cc
     WAYS cma:early:1qp cma:late:2qp)
+
+  # The seed says how bytes land, and over how many queue pairs. Sanitized, it takes four times as long.
+  set(seeds 1000)
+  if(NORIA_SANITIZE)
+    set(seeds 150)
+  endif()
+  noria_ways_test(NAME transport_seeds_test LABELS fault transport TIMEOUT 300 LIBS noria_transport
+    SOURCES fault/transport_seeds_test.cc support/seed_runner.cc support/seed_plan.cc
+    WAYS cma:late ARGUMENTS --seeds ${seeds})
 endif()

@@ -15,14 +15,9 @@
 
 #include <cstdint>
 
-namespace noria::test {
+#include "tests/support/seed_runner.hpp"
 
-// Fits through a pipe.
-struct SeedReport {
-  uint64_t trace = 0;  // hash of all that was seen
-  uint64_t completions = 0, failures = 0, events = 0;
-  char wrong[256] = {};  // what did not hold, first; empty if all did
-};
+namespace noria::test {
 
 // `prints`: each line of the trace goes to standard output.
 SeedReport run_seed(uint64_t seed, bool prints);
