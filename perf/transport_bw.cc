@@ -2,7 +2,9 @@
 // ib_write_bw counts writes: one hot buffer on each side, a window of messages under way, timed by
 // the sender from the first post to the last completion.
 //
-// Its parent forks one child, which receives; each has a domain of its own.
+// Its parent forks one child, which receives; each has a domain of its own. The receiver spins for
+// a while and then sleeps, as the ring's driver does: the target of ib_write_bw sleeps all the
+// time.
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -27,13 +29,15 @@ using transport::Request;
 
 constexpr const char* kName = "transport_bw";
 constexpr Nanoseconds kPatience = 30_s;  // without any progress
+constexpr Nanoseconds kSpin = 20_us;     // of a receiver, before it sleeps
+constexpr Nanoseconds kNap = 1_ms;       // at most
 constexpr uint64_t kWarmups = uint64_t{4} * transport::kWindow;
 
 [[noreturn]] void give_up(const std::string& why) { throw ToolError(Exit::environment, why); }
 
 // A domain, and a registered buffer whose pages are there.
 struct Endpoint {
-  explicit Endpoint(uint64_t bytes) : buffer(bytes) {
+  Endpoint(uint64_t bytes, bool is_sleeper) : sleeps(is_sleeper), buffer(bytes) {
     const Params params = params_of_environment();
     auto provider = verbs::open_provider(params, verbs::Use::collective);
     if (!provider) give_up(provider.failure());
@@ -49,18 +53,20 @@ struct Endpoint {
   // `step` answers how far it came; it is called until that is `goal`.
   template <class Step>
   void poll_to(uint64_t goal, Step step) const {
-    Nanoseconds deadline = now_ns() + kPatience;
+    Nanoseconds last = now_ns();  // when something came
     uint64_t reached = 0;
     for (uint64_t now = step(); now < goal; now = step()) {
-      domain->poll();
-      if (now != reached)
-        deadline = now_ns() + kPatience;
-      else if (now_ns() > deadline)
-        throw ToolError(Exit::peer, "the peer stands still");
+      const bool is_idle = domain->poll() == 0 && now == reached;
       reached = now;
+      const Nanoseconds time = now_ns();
+      if (!is_idle) last = time;
+      if (time - last > kPatience) throw ToolError(Exit::peer, "the peer stands still");
+      if (sleeps && time - last > kSpin && !domain->arm_and_wait(time + kNap, -1).is_ok())
+        give_up("cannot sleep for a completion");
     }
   }
 
+  const bool sleeps;
   Buffer buffer;
   std::unique_ptr<transport::Domain> domain;
   transport::Region region;
@@ -97,7 +103,7 @@ struct Options {
 };
 
 void receive(int peer, const Options& options) {
-  const Endpoint end(options.bytes);
+  const Endpoint end(options.bytes, true);
   auto listener = transport::Listener::open(*end.domain, "127.0.0.1", {.peer_name = "the sender"});
   if (!listener) give_up("cannot listen on 127.0.0.1");
   const transport::Handle handle = (*listener)->handle();
@@ -114,13 +120,12 @@ void receive(int peer, const Options& options) {
   end.poll_to(goal, [&] {
     return window.advance(goal, [&] { return connection->try_recv(end.region, 0, options.bytes); });
   });
-  char over = 0;
-  static_cast<void>(::read(peer, &over, 1));  // the sender has its last completion, or is gone
+  static_cast<void>(::write(peer, "", 1));  // the sender may close, or is gone already
 }
 
 // Messages a second.
 double send(int peer, const Options& options) {
-  const Endpoint end(options.bytes);
+  const Endpoint end(options.bytes, false);
   transport::Handle handle;
   if (::recv(peer, handle.bytes.data(), handle.bytes.size(), MSG_WAITALL) != sizeof handle)
     throw ToolError(Exit::peer, "the receiver ended before it listened");
@@ -143,7 +148,10 @@ double send(int peer, const Options& options) {
   send_to(kWarmups);
   const Nanoseconds start = now_ns();
   send_to(kWarmups + options.messages);
-  return static_cast<double>(options.messages) * 1e9 / static_cast<double>(now_ns() - start);
+  const Nanoseconds time = now_ns() - start;
+  char all = 0;
+  if (::read(peer, &all, 1) != 1) throw ToolError(Exit::peer, "the receiver gave up");
+  return static_cast<double>(options.messages) * 1e9 / static_cast<double>(time);
 }
 
 int body(int argc, char** argv) {
@@ -173,9 +181,7 @@ int body(int argc, char** argv) {
     return 0;
   }
   const double rate = send(ends[0], options);
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
+  ::waitpid(child, nullptr, 0);
   std::printf("%.6g\n", rate);
   return 0;
 }
