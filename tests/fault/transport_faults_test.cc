@@ -152,7 +152,9 @@ TEST(Transport_faults, A_message_whose_answer_is_lost_is_whole_where_it_was_rece
       [](const Outcome& receiver) {
         EXPECT_EQ(receiver.status.code(), Code::peer_lost) << receiver.description;
         EXPECT_EQ(receiver.messages, 3u);
-      });
+      },
+      // Half a second: on a loaded machine, too, both queue pairs have carried their part by then.
+      20, {.peer_name = "rank 4", .ack_timeout = 16, .retries = 1});
 }
 
 TEST(Transport_faults, A_post_that_is_refused_is_told) {
