@@ -11,8 +11,8 @@
 
 #include "base/mutex.hpp"
 #include "base/value_text.hpp"
-#include "bucketing/interfaces.hpp"
 #include "bucketing/tcp.hpp"
+#include "verbs/transport/interfaces.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -138,9 +138,12 @@ Outcome<Rendezvous> rendezvous_from_launcher(const Params& params, int32_t rank,
 }
 
 Outcome<noria_unique_id> make_unique_id(const Params& params) {
-  auto interface = choose_interface(list_interfaces(), params);
+  auto interface = transport::choose_interface(transport::list_interfaces(), params);
   if (!interface) return Failure{NORIA_E_NET, interface.failure()};
-  auto socket = reserve_port(interface->address);
+  const std::string& host = interface->host;
+  TcpAddress address;
+  NORIA_CHECK(parse_numeric(host, 0, &address), "an interface's address is a number");
+  auto socket = reserve_port(address);
   if (!socket) return Failure{NORIA_E_NET, socket.failure()};
 
   IdContents contents;
@@ -150,7 +153,6 @@ Outcome<noria_unique_id> make_unique_id(const Params& params) {
   contents.token_low = token[0];
   contents.token_high = token[1];
   contents.port = local_address(*socket).port();
-  const std::string host = interface->address.host();
   std::memcpy(contents.host, host.data(), host.size());
 
   const MutexLock lock(reservations_mutex);

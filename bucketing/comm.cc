@@ -11,8 +11,8 @@
 #include "base/value_text.hpp"
 #include "bucketing/bootstrap.hpp"
 #include "bucketing/control_wire.hpp"
-#include "bucketing/interfaces.hpp"
 #include "bucketing/kernels.hpp"
+#include "verbs/transport/interfaces.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -110,10 +110,10 @@ Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {
   std::unique_ptr<transport::Domain> domain;
   const auto set_up = [&]() -> Outcome<Ok> {
     if (!bad_params.empty()) return Failure{NORIA_E_ARG, bad_params};
-    if (is_interface_asked_for(params_)) {
-      auto interface = choose_interface(list_interfaces(), params_);
+    if (transport::is_interface_asked_for(params_)) {
+      auto interface = transport::choose_interface(transport::list_interfaces(), params_);
       if (!interface) return Failure{NORIA_E_NET, interface.failure()};
-      host = interface->address.host();
+      host = interface->host;
     }
     NORIA_TRY_ASSIGN(domain, open_device());
     return Ok{};

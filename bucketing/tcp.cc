@@ -37,15 +37,6 @@ void set_option(const Fd& socket, int level, int option, int value) {
 
 }  // namespace
 
-bool TcpAddress::is_loopback() const {
-  if (storage.ss_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&storage);
-    return (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
-  }
-  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&storage);
-  return storage.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) != 0;
-}
-
 std::string TcpAddress::host() const {
   char text[INET6_ADDRSTRLEN] = "";
   if (storage.ss_family == AF_INET)

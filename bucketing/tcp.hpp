@@ -25,7 +25,6 @@ struct TcpAddress {
   socklen_t length = 0;
 
   const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  bool is_loopback() const;
   std::string host() const;  // numeric
   uint16_t port() const;
   std::string text() const;  // "10.0.0.1:29529", "[::1]:29529"

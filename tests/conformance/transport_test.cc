@@ -468,6 +468,43 @@ TEST_F(TransportTest, Counts_the_bytes_that_really_moved_where_the_provider_coun
   EXPECT_EQ(is_counted, provider_->api().symbols().noria_stats != nullptr);
 }
 
+TEST_F(TransportTest, A_domain_for_one_connection_has_room_for_its_whole_window) {
+  // Declared in the order in which they may go: the connection first.
+  auto mine = Domain::create_for_one(provider_, params_, provider_->ports().front());
+  auto theirs = Domain::create_for_one(provider_, params_, provider_->ports().front());
+  ASSERT_TRUE(mine.is_ok() && theirs.is_ok());
+  EXPECT_EQ((*mine)->rails(), 1u);
+  const ConnectOptions options{.qps = static_cast<uint32_t>(params_.qps_per_connection)};
+  auto listener = Listener::open(**theirs, "127.0.0.1", options);
+  ASSERT_TRUE(listener.is_ok());
+  auto connector = Connector::start(**mine, (*listener)->handle(), options);
+  ASSERT_TRUE(connector.is_ok());
+  Connected made;
+  ASSERT_TRUE(poll_until([&] {
+    if (made.send == nullptr) made.send = std::move(*(*connector)->try_finish());
+    if (made.recv == nullptr) made.recv = std::move(*(*listener)->try_accept());
+    return made.send != nullptr && made.recv != nullptr;
+  }));
+
+  auto from = (*mine)->allocate(kWindow);
+  auto to = (*theirs)->allocate(kWindow);
+  ASSERT_TRUE(from.is_ok() && to.is_ok());
+  std::vector<Request*> sent, received;
+  for (uint32_t i = 0; i < kWindow; ++i) received.push_back(made.recv->try_recv(*to, i, 1));
+  ASSERT_TRUE(poll_until([&] {
+    (*mine)->poll();
+    (*theirs)->poll();
+    if (sent.size() < kWindow)
+      if (Request* request = made.send->try_send(*from, sent.size(), 1); request != nullptr)
+        sent.push_back(request);
+    return sent.size() == kWindow && sent.back()->is_done() && received.back()->is_done();
+  }));
+  // Expect: the last of a full window arrived.
+  EXPECT_TRUE(received.back()->status().is_ok()) << made.recv->describe();
+  for (Request* request : sent) made.send->release(request);
+  for (Request* request : received) made.recv->release(request);
+}
+
 TEST_F(TransportTest, Describes_its_devices) {
   EXPECT_NE(a_->describe().find(" port 1"), std::string::npos) << a_->describe();
   const auto& ports = provider_->ports();

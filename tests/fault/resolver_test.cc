@@ -45,7 +45,8 @@ using test::contains;
 TEST(ResolverTest, Names_are_found_and_numbers_need_no_resolver) {
   const auto named = resolve("localhost", 4711, now_ns() + 20_s);
   ASSERT_TRUE(named.is_ok()) << named.failure();
-  EXPECT_TRUE(named->front().is_loopback());
+  const std::string host = named->front().host();
+  EXPECT_TRUE(host.starts_with("127.") || host == "::1") << host;
   EXPECT_EQ(named->front().port(), 4711);
   EXPECT_TRUE(resolve("127.0.0.1", 4711, 0).is_ok());
 }

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "bucketing/interfaces.hpp"
+#include "bucketing/tcp.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -113,10 +113,9 @@ TEST(UniqueIdTest, Says_where_rank_0_listens) {
 }
 
 TEST(UniqueIdTest, A_listener_opens_while_a_copy_of_the_reservation_lives_elsewhere) {
-  const Params params = params_of({"NORIA_SOCKET_IFNAME=lo"});
-  auto interface = choose_interface(list_interfaces(), params);
-  ASSERT_TRUE(interface.is_ok());
-  auto reservation = reserve_port(interface->address);
+  TcpAddress address;
+  ASSERT_TRUE(parse_numeric("127.0.0.1", 0, &address));
+  auto reservation = reserve_port(address);
   ASSERT_TRUE(reservation.is_ok());
   auto listener = listen_on(local_address(*reservation));
   EXPECT_TRUE(listener.is_ok()) << listener.failure();
@@ -154,55 +153,6 @@ TEST(UniqueIdTest, Bytes_that_are_no_id_are_refused) {
   EXPECT_EQ(read_unique_id(*good, 2, 2).failure().code, NORIA_E_ARG);
   EXPECT_EQ(read_unique_id(*good, -1, 2).failure().code, NORIA_E_ARG);
   EXPECT_EQ(read_unique_id(*good, 0, 0).failure().code, NORIA_E_ARG);
-}
-
-// ---- interfaces ---------------------------------------------------------------------------------
-
-Interface interface_of(const char* name, const char* host) {
-  Interface interface {
-    name, {}
-  };
-  EXPECT_TRUE(parse_numeric(host, 0, &interface.address)) << host;
-  return interface;
-}
-
-const std::vector<Interface>& some_interfaces() {
-  static const std::vector<Interface> list{
-      interface_of("lo", "127.0.0.1"),   interface_of("docker0", "172.17.0.1"),
-      interface_of("eth0", "10.0.0.5"),  interface_of("eth0", "fd00::5"),
-      interface_of("eth10", "10.1.0.5"), interface_of("ib0", "192.168.1.5")};
-  return list;
-}
-
-std::string chosen(std::vector<const char*> environment) {
-  auto choice = choose_interface(some_interfaces(), params_of(std::move(environment)));
-  return choice.is_ok() ? choice->name + " " + choice->address.host() : choice.failure();
-}
-
-TEST(InterfaceTest, By_itself_it_prefers_real_ones) {
-  EXPECT_EQ(chosen({}), "eth0 10.0.0.5");
-  EXPECT_EQ(chosen({"NCCL_SOCKET_FAMILY=AF_INET6"}), "eth0 fd00::5");
-}
-
-TEST(InterfaceTest, Names_are_prefixes_in_order_of_preference) {
-  EXPECT_EQ(chosen({"NORIA_SOCKET_IFNAME=ib,eth"}), "ib0 192.168.1.5");
-  EXPECT_EQ(chosen({"NORIA_SOCKET_IFNAME=eth"}), "eth0 10.0.0.5");
-  EXPECT_EQ(chosen({"NORIA_SOCKET_IFNAME=eth1"}), "eth10 10.1.0.5");
-  EXPECT_EQ(chosen({"NORIA_SOCKET_IFNAME==ib0"}), "ib0 192.168.1.5");
-  EXPECT_EQ(chosen({"NORIA_SOCKET_IFNAME=^eth,docker"}), "ib0 192.168.1.5");
-  EXPECT_EQ(chosen({"NORIA_SOCKET_IFNAME=lo"}), "lo 127.0.0.1");
-}
-
-TEST(InterfaceTest, Ours_wins_over_nccls) {
-  EXPECT_EQ(chosen({"NCCL_SOCKET_IFNAME=ib0"}), "ib0 192.168.1.5");
-  EXPECT_EQ(chosen({"NCCL_SOCKET_IFNAME=ib0", "NORIA_SOCKET_IFNAME=lo"}), "lo 127.0.0.1");
-}
-
-TEST(InterfaceTest, The_failure_names_what_was_asked_for_and_what_there_is) {
-  const std::string text = chosen({"NORIA_SOCKET_IFNAME==eth", "NCCL_SOCKET_FAMILY=AF_INET"});
-  for (const char* part : {"NORIA_SOCKET_IFNAME", "'=eth'", "AF_INET", "eth0 10.0.0.5"})
-    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
-  EXPECT_FALSE(choose_interface({}, Params{}).is_ok());
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ class Connector::State : public SessionCore {
   State(Domain& domain, const wire::Handle& handle, const ConnectOptions& options)
       : domain_(domain), handle_(handle), options_(options) {
     step = Step::connecting;
+    if (options.waits_for_ever) deadline = kNever;
   }
 
   Status begin();

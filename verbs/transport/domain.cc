@@ -14,14 +14,17 @@ namespace noria::transport {
 namespace {
 
 // Entries of each completion queue: about a hundred queue pairs at full window, 1 MiB on mlx5.
-constexpr int kCompletions = 16384;
+constexpr uint32_t kCompletions = 16384;
+// And of one that serves a single connection, a queue pair: a receiver can have 160 there. 256 are
+// 16 KiB on mlx5.
+constexpr uint32_t kCompletionsOfQueuePair = 256;
 // A piece's length travels in 32 bits, and no device promises more than 2 GiB.
 constexpr uint64_t kMaxMessageBytes = 1_GiB;
 constexpr int kPollBatch = 16;
 
-Result<Rail> open_rail(const verbs::Api& api, const verbs::PortInfo& info) {
+Result<Rail> open_rail(const verbs::Api& api, const verbs::PortInfo& info, uint32_t completions) {
   NORIA_TRY_ASSIGN(verbs::OpenPort port, verbs::open_port(api, info));
-  const int entries = std::min(kCompletions, port.limits.max_cqe);
+  const int entries = std::min(static_cast<int>(completions), port.limits.max_cqe);
   NORIA_TRY_ASSIGN(verbs::EventedCq cq, verbs::EventedCq::make(api, port.context.get(), entries));
   return Rail{.port = std::move(port), .cq = std::move(cq)};
 }
@@ -32,21 +35,19 @@ DomainState::DomainState(std::shared_ptr<RailSet> rails, const Params& params)
     : rails_(std::move(rails)), params_(params) {}
 
 Result<std::unique_ptr<DomainState>> DomainState::create(
-    std::shared_ptr<const verbs::Provider> provider, const Params& params, unsigned rails) {
+    std::shared_ptr<const verbs::Provider> provider, const Params& params,
+    const std::vector<verbs::PortInfo>& ports, uint32_t completions) {
   auto set = std::make_shared<RailSet>();
   set->provider = std::move(provider);
-  set->completions = kCompletions;
+  set->completions = completions;
   set->max_message_bytes = kMaxMessageBytes;
-  const unsigned wanted = std::clamp(rails, 1u, kMaxRails);
-  for (const verbs::PortInfo& info : set->provider->ports()) {
-    if (!info.is_active) continue;
-    NORIA_TRY_ASSIGN(Rail rail, open_rail(set->api(), info));
+  for (const verbs::PortInfo& info : ports) {
+    NORIA_TRY_ASSIGN(Rail rail, open_rail(set->api(), info, completions));
     set->completions = std::min(set->completions, static_cast<uint32_t>(rail.port.limits.max_cqe));
     if (rail.port.attr.max_msg_sz != 0)
       set->max_message_bytes =
           std::min(set->max_message_bytes, uint64_t{rail.port.attr.max_msg_sz});
     set->rails.push_back(std::move(rail));
-    if (set->rails.size() == wanted) break;
   }
   if (set->rails.empty()) {
     log(LogLevel::error, "%s shows no active port", set->provider->library_path().c_str());
@@ -213,7 +214,21 @@ Domain::~Domain() = default;
 
 Result<std::unique_ptr<Domain>> Domain::create(std::shared_ptr<const verbs::Provider> provider,
                                                const Params& params, unsigned rails) {
-  NORIA_TRY_ASSIGN(auto state, DomainState::create(std::move(provider), params, rails));
+  std::vector<verbs::PortInfo> ports;
+  for (const verbs::PortInfo& info : provider->ports())
+    if (info.is_active && ports.size() < std::clamp(rails, 1u, kMaxRails)) ports.push_back(info);
+  NORIA_TRY_ASSIGN(auto state,
+                   DomainState::create(std::move(provider), params, ports, kCompletions));
+  return std::unique_ptr<Domain>(new Domain(std::move(state)));
+}
+
+Result<std::unique_ptr<Domain>> Domain::create_for_one(
+    std::shared_ptr<const verbs::Provider> provider, const Params& params,
+    const verbs::PortInfo& port) {
+  const auto completions =
+      static_cast<uint32_t>(params.qps_per_connection) * kCompletionsOfQueuePair;
+  NORIA_TRY_ASSIGN(auto state,
+                   DomainState::create(std::move(provider), params, {port}, completions));
   return std::unique_ptr<Domain>(new Domain(std::move(state)));
 }
 

@@ -32,6 +32,11 @@ class Domain {
   // `params` is copied where needed. Fails with Code::device_lost when no port is active.
   static Result<std::unique_ptr<Domain>> create(std::shared_ptr<const verbs::Provider> provider,
                                                 const Params& params, unsigned rails = 1);
+  // Opens this port alone, with a completion queue for one connection: for who has hundreds of
+  // connections, of each of which another thread may be the owner.
+  static Result<std::unique_ptr<Domain>> create_for_one(
+      std::shared_ptr<const verbs::Provider> provider, const Params& params,
+      const verbs::PortInfo& port);
   ~Domain();  // connections must be gone
   Domain(const Domain&) = delete;
   Domain& operator=(const Domain&) = delete;

@@ -39,8 +39,10 @@ struct Seat {
 
 class DomainState {
  public:
+  // One rail for each port; `completions` is what each completion queue shall hold.
   static Result<std::unique_ptr<DomainState>> create(
-      std::shared_ptr<const verbs::Provider> provider, const Params& params, unsigned rails);
+      std::shared_ptr<const verbs::Provider> provider, const Params& params,
+      const std::vector<verbs::PortInfo>& ports, uint32_t completions);
   ~DomainState();
 
   Result<Seat> take_seat(uint32_t completions) NORIA_EXCLUDES(mutex_);

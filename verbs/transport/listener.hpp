@@ -36,6 +36,9 @@ struct ConnectOptions {
   uint32_t qps = 0;          // 0: from Params::qps_per_connection
   uint8_t ack_timeout = 17;  // 4.096 us * 2^n; about 4 s with 7 retries
   uint8_t retries = 7;
+  // A connector gives up after 30 s without an answer. With this it never does: the peer may take
+  // its time to accept, and whoever polls knows when to stop.
+  bool waits_for_ever = false;
 };
 
 class Listener {

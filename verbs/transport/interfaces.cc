@@ -1,14 +1,15 @@
-#include "bucketing/interfaces.hpp"
+#include "verbs/transport/interfaces.hpp"
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netinet/in.h>
 
-#include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
 
-namespace noria::bucketing {
+namespace noria::transport {
 namespace {
 
 bool is_virtual(const std::string& name) {
@@ -17,9 +18,22 @@ bool is_virtual(const std::string& name) {
   return false;
 }
 
-bool is_link_local(const TcpAddress& address) {
-  return address.storage.ss_family == AF_INET6 &&
-         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr);
+bool is_ipv6(const Interface& interface) { return interface.host.find(':') != std::string::npos; }
+
+bool is_loopback(const Interface& interface) {
+  return interface.host.starts_with("127.") || interface.host == "::1";
+}
+
+// The numeric address; empty for one of another family, or of this link only.
+std::string host_of(const sockaddr& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.sa_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text, sizeof text);
+  } else if (address.sa_family == AF_INET6) {
+    const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    if (!IN6_IS_ADDR_LINKLOCAL(&ipv6)) inet_ntop(AF_INET6, &ipv6, text, sizeof text);
+  }
+  return text;
 }
 
 struct NameRule {
@@ -60,14 +74,8 @@ std::vector<Interface> list_interfaces() {
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, &freeifaddrs);
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    Interface interface {
-      entry->ifa_name, {}
-    };
-    interface.address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::memcpy(&interface.address.storage, entry->ifa_addr, interface.address.length);
-    if (!is_link_local(interface.address)) found.push_back(interface);
+    std::string host = host_of(*entry->ifa_addr);
+    if (!host.empty()) found.push_back({entry->ifa_name, std::move(host)});
   }
   return found;
 }
@@ -82,9 +90,9 @@ Result<Interface, std::string> choose_interface(const std::vector<Interface>& in
   size_t best_rank = SIZE_MAX;
   std::string seen;
   for (const Interface& interface : interfaces) {
-    seen += (seen.empty() ? "" : ", ") + interface.name + " " + interface.address.host();
-    if (family == "AF_INET" && interface.address.storage.ss_family != AF_INET) continue;
-    if (family == "AF_INET6" && interface.address.storage.ss_family != AF_INET6) continue;
+    seen += (seen.empty() ? "" : ", ") + interface.name + " " + interface.host;
+    if (family == "AF_INET" && is_ipv6(interface)) continue;
+    if (family == "AF_INET6" && !is_ipv6(interface)) continue;
     size_t rank = 0;
     const bool prefers_by_kind = rule.list.empty() || rule.excludes;
     if (!rule.list.empty()) {
@@ -92,8 +100,7 @@ Result<Interface, std::string> choose_interface(const std::vector<Interface>& in
       if ((position == SIZE_MAX) != rule.excludes) continue;
       rank = rule.excludes ? 0 : position;
     }
-    if (prefers_by_kind)
-      rank = interface.address.is_loopback() ? 2 : is_virtual(interface.name) ? 1 : 0;
+    if (prefers_by_kind) rank = is_loopback(interface) ? 2 : is_virtual(interface.name) ? 1 : 0;
     if (rank < best_rank) best = &interface, best_rank = rank;
   }
   if (best != nullptr) return *best;
@@ -107,4 +114,4 @@ Result<Interface, std::string> choose_interface(const std::vector<Interface>& in
   return "no interface fits: " + asked + "; there is " + (seen.empty() ? "none" : seen);
 }
 
-}  // namespace noria::bucketing
+}  // namespace noria::transport

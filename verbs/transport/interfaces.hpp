@@ -13,13 +13,12 @@
 
 #include "base/params.hpp"
 #include "base/result.hpp"
-#include "bucketing/tcp.hpp"
 
-namespace noria::bucketing {
+namespace noria::transport {
 
 struct Interface {
   std::string name;
-  TcpAddress address;
+  std::string host;  // a numeric IPv4 or IPv6 address
 };
 
 std::vector<Interface> list_interfaces();  // those that are up, link-local addresses apart
@@ -29,4 +28,4 @@ Result<Interface, std::string> choose_interface(const std::vector<Interface>& in
                                                 const Params& params);
 bool is_interface_asked_for(const Params& params);
 
-}  // namespace noria::bucketing
+}  // namespace noria::transport
