@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/noria DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h")
-foreach(library noria noria_softverbs)
+foreach(library noria noria_softverbs noria_nccl_net)
   if(TARGET ${library})
     install(TARGETS ${library} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   endif()

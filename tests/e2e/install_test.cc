@@ -84,10 +84,11 @@ TEST_F(InstallTest, A_cmake_project_finds_noria_noria) {
   EXPECT_EQ(run("out/user"), 0) << log();
 }
 
-TEST_F(InstallTest, The_software_hca_lies_beside_the_library) {
+TEST_F(InstallTest, The_software_hca_lies_beside_the_libraries) {
   // Expect: where libnoria looks for it, which is its own folder.
   EXPECT_TRUE(fs::exists(prefix() / NORIA_LIBDIR / "libnoria.so"));
   EXPECT_TRUE(fs::exists(prefix() / NORIA_LIBDIR / "libnoria-softverbs.so"));
+  EXPECT_TRUE(fs::exists(prefix() / NORIA_LIBDIR / "libnccl-net-noria.so"));
   // Expect: where noria_soft looks for it too.
   EXPECT_EQ(run((prefix() / "bin/noria_soft").string() + " true"), 0) << log();
 }

@@ -17,6 +17,9 @@ const ExportRule kVerbsNames{"_?ibv_[a-z0-9_]+",
                              "anything else would be a way past the device"};
 const ExportRule kNoriaNames{"noria_[a-z0-9_]+",
                              "libnoria shows its C API only: other names could meet the program's"};
+const ExportRule kNetPluginNames{"ncclNetPlugin_v[0-9]+",
+                                 "a plugin shows the tables that NCCL asks for by name: anything "
+                                 "else could meet the names of NCCL's process"};
 const std::set<std::string> kRuntime{
     "libc",  "libm",  "libstdc++", "libgcc_s",        "libpthread",
     "libdl", "librt", "libhwy",    "ld-linux-x86-64", "ld-linux-aarch64"};
@@ -31,6 +34,7 @@ std::string output_of(const std::string& command) {
 
 const std::string kSoftverbs = NORIA_SOFTVERBS_FILE;
 const std::string kLibnoria = NORIA_LIBRARY_FILE;
+const std::string kNetPlugin = NORIA_NET_PLUGIN_FILE;
 
 std::string nm_of(const std::string& library) {
   return output_of("nm -D --defined-only '" + library + "'");
@@ -80,6 +84,14 @@ TEST(Software_hca, Shows_verbs_names_only_and_needs_nothing) {
   EXPECT_GT(exported_names(nm).size(), 20U);
   expect_none(kSoftverbs, check_exports(nm, kVerbsNames));
   expect_none(kSoftverbs, check_needed(readelf_of(kSoftverbs), kRuntime));
+}
+
+TEST(Net_plugin, Shows_a_table_for_each_version_only_and_needs_nothing) {
+  if (kNetPlugin.empty()) GTEST_SKIP() << "libnccl-net-noria.so is not part of this build";
+  const std::string nm = nm_of(kNetPlugin);
+  EXPECT_EQ(exported_names(nm).size(), 7U);
+  expect_none(kNetPlugin, check_exports(nm, kNetPluginNames));
+  expect_none(kNetPlugin, check_needed(readelf_of(kNetPlugin), kRuntime));
 }
 
 TEST(Libnoria, Shows_its_c_api_only_and_needs_nothing) {

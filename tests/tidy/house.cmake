@@ -18,7 +18,8 @@ add_custom_target(readme COMMAND write_readme ${CMAKE_SOURCE_DIR}/README.md
 if(NOT NORIA_SANITIZE)
   noria_test(NAME exports_test LABELS tidy SOURCES tidy/exports_test.cc tidy/exports.cc)
   target_compile_definitions(exports_test PRIVATE NORIA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  foreach(pair noria_softverbs:NORIA_SOFTVERBS_FILE noria:NORIA_LIBRARY_FILE)
+  foreach(pair noria_softverbs:NORIA_SOFTVERBS_FILE noria:NORIA_LIBRARY_FILE
+               noria_nccl_net:NORIA_NET_PLUGIN_FILE)
     string(REPLACE ":" ";" pair ${pair})
     list(GET pair 0 library)
     list(GET pair 1 definition)

@@ -1,0 +1,122 @@
+// What NCCL holds by a void pointer: a listener, and the two ends of a connection with their
+// requests and registrations.
+//
+// Each connection has a domain of its own, because nobody can know which thread will drive it: the
+// one that set it up hands it over to the one that sends, receives and tests. Registering memory
+// meanwhile is safe from any thread.
+//
+// Threads: register_memory() and deregister() any thread; the rest one at a time.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <map>
+#include <memory>
+
+#include "base/check.hpp"
+#include "base/mutex.hpp"
+#include "base/result.hpp"
+#include "verbs/transport/connection.hpp"
+#include "verbs/transport/domain.hpp"
+#include "verbs/transport/listener.hpp"
+
+namespace noria::plugin {
+
+struct Context;  // of a communicator
+
+enum class Kind : uint32_t { listening = 0x6c697374, sending = 0x73656e64, receiving = 0x72656376 };
+
+class Object {
+ public:
+  Object(Kind kind, const Context* context) : kind_(kind), context_(context) {}
+  virtual ~Object() { kind_ = Kind{}; }
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+
+  Kind kind() const { return kind_; }
+  const Context* context() const { return context_; }
+
+ private:
+  Kind kind_;
+  const Context* context_;
+};
+
+// Accepts one connection, which takes the domain with it.
+struct Listening : Object {
+  explicit Listening(const Context* context) : Object(Kind::listening, context) {}
+
+  std::unique_ptr<transport::Domain> domain;
+  std::unique_ptr<transport::Listener> listener;  // null once it has accepted
+};
+
+// A connection under way; NCCL does not hold it, but calls again with the same handle.
+struct Connecting {
+  std::unique_ptr<transport::Domain> domain;
+  std::unique_ptr<transport::Connector> connector;
+};
+
+class Connection;
+
+// A request as NCCL holds it.
+struct Message {
+  Connection* connection = nullptr;  // null while it is free
+  transport::Request* request = nullptr;
+};
+
+class Connection : public Object {
+ public:
+  Connection(Kind kind, const Context* context, std::unique_ptr<transport::Domain> domain)
+      : Object(kind, context), domain_(std::move(domain)) {}
+
+  Result<transport::Region*> register_memory(void* data, uint64_t bytes) NORIA_EXCLUDES(mutex_);
+  bool deregister(const void* region) NORIA_EXCLUDES(mutex_);  // false when it is none of ours
+
+  // What register_memory() gave; none at all for null, as NCCL passes with messages of no bytes.
+  NORIA_HOT const transport::Region& region_of(const void* memory) const {
+    return memory != nullptr ? *static_cast<const transport::Region*>(memory) : no_memory_;
+  }
+  transport::Domain& domain() { return *domain_; }
+  NORIA_HOT Message* hold(transport::Request* request) {
+    NORIA_DCHECK(free_ != 0, "the transport has as many requests as we have messages");
+    Message& message = messages_[static_cast<size_t>(std::countr_zero(free_))];
+    free_ &= free_ - 1;
+    message = {.connection = this, .request = request};
+    return &message;
+  }
+  NORIA_HOT void let_go(Message* message) {
+    free_ |= uint64_t{1} << (message - messages_.data());
+    message->connection = nullptr;
+  }
+  // True the first time: a failure is told once.
+  bool is_news() { return !std::exchange(was_told_, true); }
+
+ private:
+  static_assert(transport::kWindow == 64, "free_ has a bit for every message");
+
+  std::unique_ptr<transport::Domain> domain_;
+  Mutex mutex_;
+  std::map<const void*, std::unique_ptr<transport::Region>> regions_ NORIA_GUARDED_BY(mutex_);
+  const transport::Region no_memory_;
+  std::array<Message, transport::kWindow> messages_{};
+  uint64_t free_ = ~uint64_t{0};
+  bool was_told_ = false;
+};
+
+// The connections go before the domain that is in the base.
+struct Sending : Connection {
+  Sending(const Context* context, std::unique_ptr<transport::Domain> domain,
+          std::unique_ptr<transport::SendConnection> made)
+      : Connection(Kind::sending, context, std::move(domain)), connection(std::move(made)) {}
+
+  std::unique_ptr<transport::SendConnection> connection;
+};
+
+struct Receiving : Connection {
+  Receiving(const Context* context, std::unique_ptr<transport::Domain> domain,
+            std::unique_ptr<transport::RecvConnection> made)
+      : Connection(Kind::receiving, context, std::move(domain)), connection(std::move(made)) {}
+
+  std::unique_ptr<transport::RecvConnection> connection;
+};
+
+}  // namespace noria::plugin

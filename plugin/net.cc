@@ -1,0 +1,326 @@
+#include "plugin/net.hpp"
+
+#include <cstring>
+#include <string>
+
+#include "base/log.hpp"
+#include "verbs/transport/wire.hpp"
+
+namespace noria::plugin {
+namespace {
+
+using abi::Result;
+
+// What both sides must agree on above the transport: that they are this plugin, and its version.
+constexpr uint64_t kFingerprint = 0x6e63'636c'6e65'7401;  // "ncclnet", 1
+
+transport::ConnectOptions connect_options() {
+  // The peer's rank may compute for minutes before it accepts: NCCL knows when to give up.
+  return {.fingerprint = kFingerprint, .peer_name = "the peer", .waits_for_ever = true};
+}
+
+Result result_of(Status status) {
+  switch (status.code()) {
+    case Code::ok: return Result::success;
+    case Code::bad_argument: return Result::invalid_usage;  // a send longer than its receive
+    case Code::mismatch: return Result::invalid_usage;
+    case Code::timed_out:
+    case Code::stranger:
+    case Code::peer_lost:
+    case Code::connection_lost: return Result::remote_error;
+    case Code::no_memory:
+    case Code::unsupported:
+    case Code::port_down:
+    case Code::device_lost: return Result::system_error;
+    case Code::bad_state:
+    case Code::aborted:
+    case Code::internal: return Result::internal_error;
+  }
+  return Result::internal_error;
+}
+
+NORIA_COLD Result refuse(const char* function, const char* what) {
+  log(LogLevel::warn, "noria: %s: %s", function, what);
+  return Result::invalid_argument;
+}
+
+NORIA_COLD Result fail(Status status, const std::string& text) {
+  log(LogLevel::warn, "noria: %s (%s)", text.c_str(), to_string(status.code()));
+  return result_of(status);
+}
+
+NORIA_COLD Result fail(Connection& connection, Status status, const std::string& text) {
+  return connection.is_news() ? fail(status, text) : result_of(status);
+}
+
+// A domain on the device, or what is wrong.
+noria::Result<std::unique_ptr<transport::Domain>, Result> open_domain(const char* function,
+                                                                      void* context, int index,
+                                                                      const Setup* setup) {
+  if (setup == nullptr || !registry().has(static_cast<Context*>(context)))
+    return refuse(function, "no context of ours: init() comes first");
+  const Device* const device = find_device(setup, index);
+  if (device == nullptr) return Result::invalid_argument;
+  auto domain = transport::Domain::create_for_one(setup->provider, setup->params, device->port);
+  if (!domain) return fail(domain.failure(), std::string("cannot open ") + device->name);
+  return std::move(*domain);
+}
+
+std::string text_of(const Sending& sending) { return sending.connection->describe(); }
+std::string text_of(const Receiving& receiving) { return receiving.connection->describe(); }
+
+// Nothing could be posted: there is no room, or the connection failed.
+template <class Side>
+NORIA_COLD Result on_no_request(Side& side) {
+  // Nobody tests when nothing is in flight, and the peer may be gone.
+  side.domain().poll();
+  const Status status = side.connection->status();
+  return status.is_ok() ? Result::success : fail(side, status, text_of(side));
+}
+
+NORIA_COLD Result on_failed(Message* message, Status status) {
+  Connection& connection = *message->connection;
+  const bool is_sending = connection.kind() == Kind::sending;
+  const std::string text =
+      status.code() == Code::bad_argument
+          ? std::string(is_sending ? "isend: more bytes than the peer's receive has room for, or "
+                                   : "irecv: ") +
+                "a range outside of the registered memory"
+      : is_sending ? text_of(static_cast<Sending&>(connection))
+                   : text_of(static_cast<Receiving&>(connection));
+  connection.let_go(message);
+  return fail(connection, status, text);
+}
+
+// Objects of ours are aligned, and NCCL's own marks are not.
+template <class T>
+T* as(void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % alignof(T) == 0 ? static_cast<T*>(pointer)
+                                                                : nullptr;
+}
+
+template <class Side>
+Side* side_of(void* comm, Kind kind) {
+  Side* const side = as<Side>(comm);
+  return side != nullptr && side->kind() == kind ? side : nullptr;
+}
+
+uint64_t offset_in(const transport::Region& region, const void* data) {
+  return reinterpret_cast<uintptr_t>(data) - reinterpret_cast<uintptr_t>(region.base());
+}
+
+Result close(const char* function, void* comm, Kind kind) {
+  if (registry().take(comm, kind) == nullptr)
+    return refuse(function, "not open, or not of this kind");
+  return Result::success;
+}
+
+}  // namespace
+
+// ---- communicators ------------------------------------------------------------------------------
+
+Result init(void** context, uint64_t communicator, abi::Logger logger) {
+  send_log_to(logger);
+  if (context == nullptr) return refuse("init", "context is NULL");
+  *context = registry().open(communicator);
+  log(LogLevel::info, "noria " NORIA_PLUGIN_VERSION ", wire %u: communicator 0x%llx",
+      unsigned{transport::wire::kVersion}, static_cast<unsigned long long>(communicator));
+  return Result::success;
+}
+
+Result init_shared(abi::Logger logger) {
+  send_log_to(logger);
+  registry().open_shared();
+  return Result::success;
+}
+
+Result finalize(void* context) {
+  if (!registry().close(static_cast<Context*>(context)))
+    return refuse("finalize", "no context of ours");
+  return Result::success;
+}
+
+Result devices(int* count) {
+  if (count == nullptr) return refuse("devices", "count is NULL");
+  const auto setup = registry().setup();
+  *count = setup != nullptr ? static_cast<int>(setup->devices.size()) : 0;
+  return Result::success;
+}
+
+const Device* find_device(const Setup* setup, int index) {
+  const size_t count = setup != nullptr ? setup->devices.size() : 0;
+  if (index >= 0 && static_cast<size_t>(index) < count)
+    return &setup->devices[static_cast<size_t>(index)];
+  log(LogLevel::warn, "noria: there is no device %d: there are %zu, counted from 0", index, count);
+  return nullptr;
+}
+
+// ---- connections --------------------------------------------------------------------------------
+
+Result listen(void* context, int device, void* handle, void** listen_comm) {
+  if (handle == nullptr || listen_comm == nullptr) return refuse("listen", "an argument is NULL");
+  *listen_comm = nullptr;
+  const auto setup = registry().setup();
+  auto domain = open_domain("listen", context, device, setup.get());
+  if (!domain) return domain.failure();
+  auto object = std::make_unique<Listening>(static_cast<Context*>(context));
+  object->domain = std::move(*domain);
+  auto listener = transport::Listener::open(*object->domain, setup->host, connect_options());
+  if (!listener) return fail(listener.failure(), "cannot listen on " + setup->host);
+  object->listener = std::move(*listener);
+  static_assert(sizeof(transport::Handle) == abi::kHandleBytes);
+  std::memcpy(handle, object->listener->handle().bytes.data(), abi::kHandleBytes);
+  *listen_comm = registry().keep(std::move(object));
+  return Result::success;
+}
+
+Result connect(void* context, int device, const void* handle, void** send_comm) {
+  if (handle == nullptr || send_comm == nullptr) return refuse("connect", "an argument is NULL");
+  *send_comm = nullptr;
+  auto* const owner = static_cast<Context*>(context);
+  transport::Handle called;
+  std::memcpy(called.bytes.data(), handle, abi::kHandleBytes);
+
+  std::unique_ptr<Connecting> way = registry().resume(owner, called.bytes);
+  if (way == nullptr) {
+    const auto setup = registry().setup();
+    auto domain = open_domain("connect", context, device, setup.get());
+    if (!domain) return domain.failure();
+    way = std::make_unique<Connecting>();
+    way->domain = std::move(*domain);
+    auto connector = transport::Connector::start(*way->domain, called, connect_options());
+    if (!connector)
+      return fail(connector.failure(),
+                  "cannot connect: the handle is none of ours, or the device gives no queue pair");
+    way->connector = std::move(*connector);
+  }
+  auto made = way->connector->try_finish();
+  if (!made) return fail(made.failure(), way->connector->describe());
+  if (*made == nullptr) {
+    registry().suspend(owner, called.bytes, std::move(way));
+    return Result::success;
+  }
+  way->connector.reset();
+  *send_comm =
+      registry().keep(std::make_unique<Sending>(owner, std::move(way->domain), std::move(*made)));
+  return Result::success;
+}
+
+Result accept(void* listen_comm, void** recv_comm) {
+  if (recv_comm == nullptr) return refuse("accept", "recv_comm is NULL");
+  *recv_comm = nullptr;
+  Object* const object = registry().find(listen_comm);
+  if (object == nullptr || object->kind() != Kind::listening)
+    return refuse("accept", "not a listener of ours that is open");
+  auto& listening = static_cast<Listening&>(*object);
+  if (listening.listener == nullptr)
+    return refuse("accept", "this listener has accepted its one connection already");
+  auto made = listening.listener->try_accept();
+  if (!made) return fail(made.failure(), listening.listener->describe());
+  if (*made == nullptr) return Result::success;
+  listening.listener.reset();
+  *recv_comm = registry().keep(std::make_unique<Receiving>(
+      listening.context(), std::move(listening.domain), std::move(*made)));
+  return Result::success;
+}
+
+Result close_send(void* send_comm) { return close("closeSend", send_comm, Kind::sending); }
+Result close_recv(void* recv_comm) { return close("closeRecv", recv_comm, Kind::receiving); }
+Result close_listen(void* listen_comm) {
+  return close("closeListen", listen_comm, Kind::listening);
+}
+
+// ---- memory -------------------------------------------------------------------------------------
+
+Result reg_mr(void* comm, void* data, size_t bytes, int type, void** memory) {
+  if (memory == nullptr) return refuse("regMr", "mhandle is NULL");
+  *memory = nullptr;
+  if (type != abi::kPointerHost) return refuse("regMr", "only host memory (type 1) is taken");
+  if (data == nullptr && bytes != 0) return refuse("regMr", "data is NULL");
+  Object* const object = registry().find(comm);
+  if (object == nullptr || object->kind() == Kind::listening)
+    return refuse("regMr", "not a connection of ours that is open");
+  auto region = static_cast<Connection&>(*object).register_memory(data, bytes);
+  if (!region)
+    return fail(region.failure(), "regMr: the device refused " + std::to_string(bytes) +
+                                      " bytes: is `ulimit -l` large enough?");
+  *memory = *region;
+  return Result::success;
+}
+
+Result dereg_mr(void* comm, void* memory) {
+  Object* const object = registry().find(comm);
+  if (object == nullptr || object->kind() == Kind::listening)
+    return refuse("deregMr", "not a connection of ours that is open");
+  if (!static_cast<Connection&>(*object).deregister(memory))
+    return refuse("deregMr", "not registered on this connection");
+  return Result::success;
+}
+
+// ---- the data path ------------------------------------------------------------------------------
+
+Result isend(void* send_comm, void* data, size_t bytes, void* memory, void** request) {
+  if (request == nullptr) [[unlikely]]
+    return refuse("isend", "request is NULL");
+  *request = nullptr;  // NCCL leaves what was there from the lap before
+  auto* const side = side_of<Sending>(send_comm, Kind::sending);
+  if (side == nullptr || (memory == nullptr && bytes != 0)) [[unlikely]]
+    return refuse("isend", "not a send comm, or memory that is not registered");
+  const transport::Region& region = side->region_of(memory);
+  transport::Request* const sent =
+      side->connection->try_send(region, offset_in(region, data), bytes);
+  if (sent == nullptr) return on_no_request(*side);
+  *request = side->hold(sent);
+  return Result::success;
+}
+
+Result irecv(void* recv_comm, int count, void* const* data, const size_t* bytes,
+             void* const* memories, void** request) {
+  if (request == nullptr) [[unlikely]]
+    return refuse("irecv", "request is NULL");
+  *request = nullptr;  // also where NCCL would do without a completion: every receive has one
+  auto* const side = side_of<Receiving>(recv_comm, Kind::receiving);
+  if (side == nullptr || count != 1 || data == nullptr || bytes == nullptr || memories == nullptr ||
+      (*memories == nullptr && *bytes != 0)) [[unlikely]]
+    return refuse("irecv", "not a recv comm, more than one receive, or memory not registered");
+  const transport::Region& region = side->region_of(*memories);
+  transport::Request* const posted =
+      side->connection->try_recv(region, offset_in(region, *data), *bytes);
+  if (posted == nullptr) return on_no_request(*side);
+  *request = side->hold(posted);
+  return Result::success;
+}
+
+Result iflush(void* recv_comm, void** request) {
+  if (request == nullptr) return refuse("iflush", "request is NULL");
+  *request = nullptr;  // done: what was received in host memory is there
+  if (side_of<Receiving>(recv_comm, Kind::receiving) == nullptr)
+    return refuse("iflush", "not a recv comm");
+  return Result::success;
+}
+
+Result test(void* request, int* is_done, int* bytes) {
+  auto* const message = as<Message>(request);
+  if (message == nullptr || message->connection == nullptr || is_done == nullptr) [[unlikely]]
+    return refuse("test", "not a request under way");
+  *is_done = 0;
+  Connection& connection = *message->connection;
+  transport::Request& wire = *message->request;
+  if (!wire.is_done()) {
+    connection.domain().poll();
+    if (!wire.is_done()) return Result::success;
+  }
+  const Status status = wire.status();
+  if (bytes != nullptr) *bytes = static_cast<int>(wire.bytes());
+  if (connection.kind() == Kind::sending)
+    static_cast<Sending&>(connection).connection->release(&wire);
+  else
+    static_cast<Receiving&>(connection).connection->release(&wire);
+  if (!status.is_ok()) [[unlikely]]
+    return on_failed(message, status);
+  connection.let_go(message);
+  *is_done = 1;
+  return Result::success;
+}
+
+}  // namespace noria::plugin

@@ -1,0 +1,83 @@
+#include "plugin/setup.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+
+#include "base/log.hpp"
+#include "verbs/transport/interfaces.hpp"
+
+namespace noria::plugin {
+namespace {
+
+constinit std::atomic<abi::Logger> nccl_logger{nullptr};
+
+void write_to_nccl(LogLevel level, const char* text) {
+  const abi::Logger logger = nccl_logger.load(std::memory_order_acquire);  // pairs with the store
+  if (logger == nullptr) return;
+  const bool is_info = level == LogLevel::info;
+  const bool is_named = std::string_view(text).starts_with("noria");
+  logger(is_info ? abi::LogLevel::info : abi::LogLevel::warn, abi::kLogInit | abi::kLogNet, "noria",
+         0, is_named ? "%s" : "noria: %s", text);
+}
+
+// Empty, or why the plugin cannot serve.
+std::string find_devices(Setup* setup) {
+  auto provider = verbs::open_provider(setup->params, verbs::Use::plugin);
+  if (!provider) return provider.failure();
+  setup->devices = list_devices(**provider);
+  if (setup->devices.empty())
+    return (*provider)->library_path() +
+           " shows no active port; set NORIA_SOFT=1 to use the software HCA";
+  const auto interface = transport::choose_interface(transport::list_interfaces(), setup->params);
+  if (!interface) {
+    setup->devices.clear();
+    return interface.failure();
+  }
+  setup->host = interface->host;
+  setup->provider = std::move(*provider);
+  return "";
+}
+
+void say_devices(const Setup& setup) {
+  std::string names;
+  for (const Device& device : setup.devices)
+    names += (names.empty() ? "" : ", ") + device.name + " " +
+             std::to_string(device.port.speed_mbps / 1000) + " Gb/s";
+  log(LogLevel::info, "noria " NORIA_PLUGIN_VERSION " over %s: %s; peers call at %s",
+      setup.provider->library_path().c_str(), names.c_str(), setup.host.c_str());
+  if (setup.provider->kind() == verbs::ProviderKind::software)
+    log(LogLevel::info,
+        "noria: the software HCA may place a line of 128 bytes in parts: set NCCL_PROTO=^LL128");
+}
+
+}  // namespace
+
+void send_log_to(abi::Logger logger) {
+  if (logger == nullptr) return;
+  nccl_logger.store(logger, std::memory_order_release);  // pairs with the load in write_to_nccl()
+  set_log_sink(write_to_nccl);
+  set_log_level(LogLevel::info);
+}
+
+std::shared_ptr<const Setup> Setup::load() {
+  auto setup = std::make_shared<Setup>();
+  auto params = load_params(environ);
+  set_log_level(LogLevel::info);  // NCCL_DEBUG decides, not NORIA_DEBUG
+  if (!params) {
+    log(LogLevel::warn, "noria is off: %s", params.failure().c_str());
+    return setup;
+  }
+  setup->params = std::move(*params);
+  if (setup->params.disable) {
+    log(LogLevel::info, "noria is off: NORIA_DISABLE is set");
+    return setup;
+  }
+  if (const std::string reason = find_devices(setup.get()); !reason.empty())
+    log(LogLevel::warn, "noria is off: %s", reason.c_str());
+  else
+    say_devices(*setup);
+  return setup;
+}
+
+}  // namespace noria::plugin

@@ -1,0 +1,33 @@
+// Setup: what the plugin found when NCCL first asked: parameters, verbs library, devices.
+//
+// A plugin that cannot serve is off: it has no devices, and one line in NCCL's log that starts
+// "noria is off" says why and what to do. NCCL then goes on with its own transport.
+//
+// Threads: load() init only; immutable afterwards.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/params.hpp"
+#include "plugin/abi/result.hpp"
+#include "plugin/devices.hpp"
+#include "verbs/provider.hpp"
+
+namespace noria::plugin {
+
+struct Setup {
+  Params params;
+  std::shared_ptr<const verbs::Provider> provider;  // null when off
+  std::vector<Device> devices;                      // empty when off
+  std::string host;                                 // the address at which peers call
+
+  static std::shared_ptr<const Setup> load();
+};
+
+// From now on everything that noria has to say goes to NCCL's log, which filters by NCCL_DEBUG. A
+// null logger leaves it on standard error.
+void send_log_to(abi::Logger logger);
+
+}  // namespace noria::plugin

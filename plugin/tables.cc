@@ -1,0 +1,212 @@
+// What NCCL finds: one table for each version, made of one function for each signature.
+#include "plugin/net.hpp"
+
+#define NORIA_EXPORT extern "C" [[gnu::visibility("default"), gnu::used]] const
+
+namespace noria::plugin {
+namespace {
+
+using abi::Config;
+using abi::DeviceHandle;
+using abi::Logger;
+using abi::ProfilerCallback;
+using abi::Result;
+
+constexpr char kName[] = "noria";
+
+// ---- communicators ------------------------------------------------------------------------------
+
+Result init_v10(Logger logger, ProfilerCallback) { return init_shared(logger); }
+
+Result init_v11(void** context, uint64_t communicator, Config*, Logger logger, ProfilerCallback) {
+  return init(context, communicator, logger);
+}
+
+template <class Properties>
+Result get_properties(int index, Properties* out) {
+  const auto setup = registry().setup();
+  const Device* const device = find_device(setup.get(), index);
+  if (device == nullptr || out == nullptr) return Result::invalid_argument;
+  describe(*device, index, out);
+  return Result::success;
+}
+
+// Advice on peers and flows: every connection is set up alike.
+Result set_attributes(void*, abi::Attributes*) { return Result::success; }
+
+// ---- connections --------------------------------------------------------------------------------
+
+Result listen_v10(int device, void* handle, void** listen_comm) {
+  return listen(registry().shared(), device, handle, listen_comm);
+}
+
+Result connect_v6(int device, void* handle, void** send_comm) {
+  return connect(registry().shared(), device, handle, send_comm);
+}
+Result connect_v9(int device, void* handle, void** send_comm, DeviceHandle**) {
+  return connect_v6(device, handle, send_comm);
+}
+Result connect_v10(int device, Config*, void* handle, void** send_comm, DeviceHandle**) {
+  return connect_v6(device, handle, send_comm);
+}
+Result connect_v11(void* context, int device, void* handle, void** send_comm, DeviceHandle**) {
+  return connect(context, device, handle, send_comm);
+}
+
+Result accept_v7(void* listen_comm, void** recv_comm, DeviceHandle**) {
+  return accept(listen_comm, recv_comm);
+}
+
+// A size that is negative as an int is one that no memory has.
+size_t size_of(int bytes) { return bytes >= 0 ? static_cast<size_t>(bytes) : SIZE_MAX; }
+
+Result reg_mr_v7(void* comm, void* data, int bytes, int type, void** memory) {
+  return reg_mr(comm, data, size_of(bytes), type, memory);
+}
+
+// ---- the data path ------------------------------------------------------------------------------
+
+Result isend_v8(void* send_comm, void* data, int bytes, int, void* memory, void** request) {
+  return isend(send_comm, data, size_of(bytes), memory, request);
+}
+Result isend_v9(void* send_comm, void* data, size_t bytes, int, void* memory, void** request) {
+  return isend(send_comm, data, bytes, memory, request);
+}
+Result isend_v10(void* send_comm, void* data, size_t bytes, int, void* memory, void*,
+                 void** request) {
+  return isend(send_comm, data, bytes, memory, request);
+}
+
+Result irecv_v8(void* recv_comm, int count, void** data, int* bytes, int*, void** memories,
+                void** request) {
+  const size_t first = bytes != nullptr ? size_of(*bytes) : SIZE_MAX;
+  return irecv(recv_comm, count, data, &first, memories, request);
+}
+Result irecv_v9(void* recv_comm, int count, void** data, size_t* bytes, int*, void** memories,
+                void** request) {
+  return irecv(recv_comm, count, data, bytes, memories, request);
+}
+Result irecv_v10(void* recv_comm, int count, void** data, size_t* bytes, int*, void** memories,
+                 void**, void** request) {
+  return irecv(recv_comm, count, data, bytes, memories, request);
+}
+
+Result iflush_all(void* recv_comm, int, void**, int*, void**, void** request) {
+  return iflush(recv_comm, request);
+}
+
+// ---- tables -------------------------------------------------------------------------------------
+
+template <class Properties, class RegisteredBytes>
+consteval abi::NetV7ToV8<Properties, RegisteredBytes> table_v7_to_v8(Result (*reg)(void*, void*,
+                                                                                   RegisteredBytes,
+                                                                                   int, void**)) {
+  return {.name = kName,
+          .init = init_shared,
+          .devices = devices,
+          .get_properties = get_properties<Properties>,
+          .listen = listen_v10,
+          .connect = connect_v9,
+          .accept = accept_v7,
+          .reg_mr = reg,
+          .dereg_mr = dereg_mr,
+          .isend = isend_v8,
+          .irecv = irecv_v8,
+          .iflush = iflush_all,
+          .test = test,
+          .close_send = close_send,
+          .close_recv = close_recv,
+          .close_listen = close_listen};
+}
+
+template <class Properties, class Virtual>
+consteval abi::NetV11ToV12<Properties, Virtual> table_v11_to_v12() {
+  return {.name = kName,
+          .init = init_v11,
+          .devices = devices,
+          .get_properties = get_properties<Properties>,
+          .listen = listen,
+          .connect = connect_v11,
+          .accept = accept_v7,
+          .reg_mr = reg_mr,
+          .dereg_mr = dereg_mr,
+          .isend = isend_v10,
+          .irecv = irecv_v10,
+          .iflush = iflush_all,
+          .test = test,
+          .close_send = close_send,
+          .close_recv = close_recv,
+          .close_listen = close_listen,
+          .finalize = finalize,
+          .set_attributes = set_attributes};
+}
+
+}  // namespace
+}  // namespace noria::plugin
+
+namespace plugin = noria::plugin;
+namespace abi = noria::plugin::abi;
+
+NORIA_EXPORT abi::NetV6 ncclNetPlugin_v6{
+    .name = plugin::kName,
+    .init = plugin::init_shared,
+    .devices = plugin::devices,
+    .get_properties = plugin::get_properties<abi::PropertiesV6>,
+    .listen = plugin::listen_v10,
+    .connect = plugin::connect_v6,
+    .accept = plugin::accept,
+    .reg_mr = plugin::reg_mr_v7,
+    .dereg_mr = plugin::dereg_mr,
+    .isend = plugin::isend_v8,
+    .irecv = plugin::irecv_v8,
+    .iflush = plugin::iflush_all,
+    .test = plugin::test,
+    .close_send = plugin::close_send,
+    .close_recv = plugin::close_recv,
+    .close_listen = plugin::close_listen};
+
+NORIA_EXPORT abi::NetV7 ncclNetPlugin_v7 =
+    plugin::table_v7_to_v8<abi::PropertiesV7, int>(plugin::reg_mr_v7);
+NORIA_EXPORT abi::NetV8 ncclNetPlugin_v8 =
+    plugin::table_v7_to_v8<abi::PropertiesV8, size_t>(plugin::reg_mr);
+
+NORIA_EXPORT abi::NetV9 ncclNetPlugin_v9{
+    .name = plugin::kName,
+    .init = plugin::init_shared,
+    .devices = plugin::devices,
+    .get_properties = plugin::get_properties<abi::PropertiesV9>,
+    .listen = plugin::listen_v10,
+    .connect = plugin::connect_v9,
+    .accept = plugin::accept_v7,
+    .reg_mr = plugin::reg_mr,
+    .dereg_mr = plugin::dereg_mr,
+    .isend = plugin::isend_v9,
+    .irecv = plugin::irecv_v9,
+    .iflush = plugin::iflush_all,
+    .test = plugin::test,
+    .close_send = plugin::close_send,
+    .close_recv = plugin::close_recv,
+    .close_listen = plugin::close_listen};
+
+NORIA_EXPORT abi::NetV10 ncclNetPlugin_v10{
+    .name = plugin::kName,
+    .init = plugin::init_v10,
+    .devices = plugin::devices,
+    .get_properties = plugin::get_properties<abi::PropertiesV9>,
+    .listen = plugin::listen_v10,
+    .connect = plugin::connect_v10,
+    .accept = plugin::accept_v7,
+    .reg_mr = plugin::reg_mr,
+    .dereg_mr = plugin::dereg_mr,
+    .isend = plugin::isend_v10,
+    .irecv = plugin::irecv_v10,
+    .iflush = plugin::iflush_all,
+    .test = plugin::test,
+    .close_send = plugin::close_send,
+    .close_recv = plugin::close_recv,
+    .close_listen = plugin::close_listen};
+
+NORIA_EXPORT abi::NetV11 ncclNetPlugin_v11 =
+    plugin::table_v11_to_v12<abi::PropertiesV11, abi::VirtualDevicesV9>();
+NORIA_EXPORT abi::NetV12 ncclNetPlugin_v12 =
+    plugin::table_v11_to_v12<abi::PropertiesV12, abi::VirtualDevicesV12>();

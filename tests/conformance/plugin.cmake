@@ -1,0 +1,11 @@
+# The built plugin, loaded and driven as NCCL does.
+if(TARGET noria_nccl_net AND TARGET noria_softverbs)
+  add_library(noria_nccl_driver STATIC support/nccl_driver.cc)
+  target_link_libraries(noria_nccl_driver PUBLIC noria_verbs_fixture)
+  target_compile_definitions(noria_nccl_driver
+                             PRIVATE NORIA_NET_PLUGIN_FILE="$<TARGET_FILE:noria_nccl_net>")
+  add_dependencies(noria_nccl_driver noria_nccl_net noria_softverbs)
+
+  noria_test(NAME nccl_net_test LABELS conformance plugin TIMEOUT 240
+             SOURCES conformance/nccl_net_test.cc LIBS noria_nccl_driver)
+endif()

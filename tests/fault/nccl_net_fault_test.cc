@@ -1,0 +1,150 @@
+// libnccl-net-noria.so when something breaks: nothing waits for a peer, and what NCCL is told is
+// true.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
+#include "tests/support/nccl_end.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace noria::test {
+namespace {
+
+class NcclNetFault : public testing::TestWithParam<int> {
+ protected:
+  static void SetUpTestSuite() { setenv("NORIA_SOFT", "1", 1); }
+};
+
+TEST_P(NcclNetFault, A_close_with_requests_in_flight_does_not_wait_for_the_peer) {
+  const int version = GetParam();
+  run_pair(
+      [&](Post& post) {
+        NcclEnd end(version);
+        ASSERT_NO_FATAL_FAILURE(end.connect_to(post.peer));
+        post.peer.meet();
+        // The peer is stopped for good in meet(), with eight receives posted and one message here.
+        void* request = nullptr;
+        while (request == nullptr)
+          ASSERT_EQ(end.net().isend(end.comm, end.memory.data(), NcclEnd::kBytes, end.registered,
+                                    &request),
+                    Result::success);
+        EXPECT_EQ(end.net().dereg_mr(end.comm, end.registered), Result::success);
+        EXPECT_EQ(end.net().close_send(end.comm), Result::success);
+        post.peer.meet();
+      },
+      [&](Post& post) {
+        NcclEnd end(version);
+        ASSERT_NO_FATAL_FAILURE(end.accept_from(post.peer));
+        for (int i = 0; i < 8; ++i) {
+          void* request = kStale;
+          ASSERT_EQ(end.net().irecv(end.comm, end.memory.data(), NcclEnd::kBytes, end.registered,
+                                    &request),
+                    Result::success);
+          ASSERT_NE(request, nullptr);
+        }
+        post.peer.meet();
+        post.peer.meet();
+        EXPECT_EQ(end.net().dereg_mr(end.comm, end.registered), Result::success);
+        EXPECT_EQ(end.net().close_recv(end.comm), Result::success);
+      });
+}
+
+TEST_P(NcclNetFault, A_peer_that_was_killed_is_a_remote_error_on_either_side_told_once) {
+  const int version = GetParam();
+  for (const bool is_sender_left : {true, false}) {
+    RankCrew crew(2, [&](int32_t rank, Wire& parent) {
+      NcclEnd end(version);
+      const bool is_sender = (rank == 0) == is_sender_left;
+      if (is_sender) {
+        ASSERT_NO_FATAL_FAILURE(end.connect_to(parent));
+      } else {
+        ASSERT_NO_FATAL_FAILURE(end.accept_from(parent));
+      }
+      parent.meet();
+      if (rank == 1) pause();  // killed here
+      parent.meet();
+      forget_logged_lines();
+      // No request is in flight, or one that never ends.  Expect: an error either way.
+      Result result = Result::success;
+      const Nanoseconds deadline = now_ns() + 30_s;
+      void* request = nullptr;
+      while (result == Result::success && now_ns() < deadline) {
+        if (is_sender) {
+          result = end.net().isend(end.comm, end.memory.data(), NcclEnd::kBytes, end.registered,
+                                   &request);
+        } else if (request == nullptr) {
+          result = end.net().irecv(end.comm, end.memory.data(), NcclEnd::kBytes, end.registered,
+                                   &request);
+        } else {
+          int is_done = 0;
+          result = end.net().test(request, &is_done, nullptr);
+          EXPECT_EQ(is_done, 0);
+        }
+      }
+      EXPECT_EQ(result, Result::remote_error);
+      const std::string first = last_warning();
+      EXPECT_TRUE(contains(first, "the peer")) << first;
+      // Expect: the same again, in silence.
+      forget_logged_lines();
+      request = kStale;
+      EXPECT_EQ(is_sender
+                    ? end.net().isend(end.comm, end.memory.data(), 1, end.registered, &request)
+                    : end.net().irecv(end.comm, end.memory.data(), 1, end.registered, &request),
+                Result::remote_error);
+      EXPECT_EQ(request, nullptr);
+      EXPECT_EQ(last_warning(), "");
+      EXPECT_EQ(end.net().dereg_mr(end.comm, end.registered), Result::success);
+      EXPECT_EQ(is_sender ? end.net().close_send(end.comm) : end.net().close_recv(end.comm),
+                Result::success);
+    });
+    const int32_t listener = is_sender_left ? 1 : 0;
+    crew.wire(1 - listener).send(crew.wire(listener).recv<NetHandle>());
+    crew.wire(0).meet();
+    crew.wire(1).meet();
+    crew.kill(1, SIGKILL);
+    EXPECT_EQ(crew.wait(1).signal, SIGKILL);
+    crew.wire(0).meet();
+    crew.expect_success({1});
+  }
+}
+
+TEST_P(NcclNetFault, A_send_longer_than_its_receive_is_an_error_and_touches_nothing_behind) {
+  const int version = GetParam();
+  run_pair(
+      [&](Post& post) {
+        NcclEnd end(version);
+        ASSERT_NO_FATAL_FAILURE(end.connect_to(post.peer));
+        void* request = nullptr;
+        while (request == nullptr)
+          ASSERT_EQ(end.net().isend(end.comm, end.memory.data(), 101, end.registered, &request),
+                    Result::success);
+        int is_done = 0;
+        EXPECT_EQ(end.net().test(request, &is_done, nullptr), Result::invalid_usage);
+        EXPECT_TRUE(contains(last_warning(), "more bytes")) << last_warning();
+        post.peer.meet();
+        EXPECT_EQ(end.net().close_send(end.comm), Result::success);
+      },
+      [&](Post& post) {
+        NcclEnd end(version);
+        ASSERT_NO_FATAL_FAILURE(end.accept_from(post.peer));
+        std::fill(end.memory.begin(), end.memory.end(), std::byte{0xee});
+        void* request = nullptr;
+        ASSERT_EQ(end.net().irecv(end.comm, end.memory.data(), 100, end.registered, &request),
+                  Result::success);
+        post.peer.meet();
+        EXPECT_EQ(std::count(end.memory.begin(), end.memory.end(), std::byte{0xee}),
+                  static_cast<ptrdiff_t>(NcclEnd::kBytes));
+        EXPECT_EQ(end.net().close_recv(end.comm), Result::success);
+      });
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, NcclNetFault,
+                         testing::Values(kOldestVersion, 10, kNewestVersion),
+                         [](const auto& version) { return "v" + std::to_string(version.param); });
+
+}  // namespace
+}  // namespace noria::test

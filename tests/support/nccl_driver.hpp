@@ -1,0 +1,113 @@
+// Drives a net plugin as NCCL does: the built library, loaded with dlopen(), through the table of
+// any of its versions.
+//
+// Net speaks the newest words; for an older table it says them as NCCL's own adapters do, and
+// leaves out what that version does not have. It is meaner than NCCL where the contract allows it:
+// out pointers hold rubbish, structs are painted.
+//
+// Threads: as the plugin's own functions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugin/abi/net.hpp"
+
+namespace noria::test {
+
+using plugin::abi::Result;
+
+// What a stale pointer looks like; nothing of the plugin's may be left as it.
+inline void* const kStale = reinterpret_cast<void*>(0xdead0);
+// What NCCL puts where it could do without a completion.
+inline void* const kOptional = reinterpret_cast<void*>(0x1);
+
+// Lines that the plugin wrote to NCCL's log, as "WARN text" and "INFO text".
+std::vector<std::string> logged_lines();
+void forget_logged_lines();
+std::string last_warning();
+void log_line(plugin::abi::LogLevel level, unsigned long subsystems, const char* file, int line,
+              const char* format, ...);
+
+// Fields that all versions have, or their defaults; `unwritten` counts bytes that kept their paint
+// though they belong to a field.
+struct SeenDevice {
+  std::string name;
+  std::string pci_path;
+  uint64_t guid = 0;
+  int pointers = 0;
+  int speed_mbps = 0;
+  int port = 0;
+  int max_receives = 0;
+  size_t unwritten = 0;
+};
+
+class Net {
+ public:
+  virtual ~Net() = default;
+  virtual std::string name() const = 0;
+  // Of the functions that may be absent, those that are there.
+  virtual std::string optional_functions() const = 0;
+  virtual bool has_finalize() const = 0;
+
+  virtual Result init(void** context) = 0;
+  virtual Result finalize(void* context) = 0;
+  virtual Result devices(int* count) = 0;
+  virtual Result get_properties(int device, SeenDevice* seen) = 0;
+  virtual Result listen(void* context, int device, void* handle, void** comm) = 0;
+  virtual Result connect(void* context, int device, void* handle, void** comm) = 0;
+  virtual Result accept(void* listen_comm, void** comm) = 0;
+  virtual Result reg_mr(void* comm, void* data, size_t bytes, int type, void** memory) = 0;
+  virtual Result dereg_mr(void* comm, void* memory) = 0;
+  virtual Result isend(void* comm, void* data, size_t bytes, void* memory, void** request) = 0;
+  virtual Result irecv(void* comm, void* data, size_t bytes, void* memory, void** request) = 0;
+  virtual Result iflush(void* comm, void* data, int bytes, void* memory, void** request) = 0;
+  virtual Result test(void* request, int* is_done, int* bytes) = 0;
+  virtual Result close_send(void* comm) = 0;
+  virtual Result close_recv(void* comm) = 0;
+  virtual Result close_listen(void* comm) = 0;
+};
+
+inline constexpr int kOldestVersion = 6;
+inline constexpr int kNewestVersion = 12;
+
+// The library, for as long as the object lives.
+class NetLibrary {
+ public:
+  NetLibrary();
+  ~NetLibrary();
+  NetLibrary(const NetLibrary&) = delete;
+  NetLibrary& operator=(const NetLibrary&) = delete;
+
+  // Null when the library has no such table.
+  std::unique_ptr<Net> net(int version) const;
+  static bool is_mapped();  // by /proc/self/maps
+
+ private:
+  void* handle_ = nullptr;
+};
+
+// A communicator of one process: the library, a table, a context.
+struct Communicator {
+  explicit Communicator(int version);
+  ~Communicator();
+
+  NetLibrary library;
+  std::unique_ptr<Net> net;
+  void* context = nullptr;
+};
+
+using NetHandle = std::array<std::byte, plugin::abi::kHandleBytes>;
+
+// Calls until a comm is there, an error or patience ends; null then. No call may take part of the
+// peer's time: each is counted, and the counts are for a test to look at.
+void* connect(Net& net, void* context, NetHandle* handle);
+void* accept(Net& net, void* listen_comm);
+// Until the request is done; the bytes, or -1 after an error.
+int finish(Net& net, void* request);
+
+}  // namespace noria::test
