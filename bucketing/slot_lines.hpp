@@ -3,9 +3,9 @@
 // A store into a line that another core has read must first drive that copy out; a line that the
 // other core has written comes over in one transfer. So whoever has read from a slot writes one
 // byte of each line, with what it holds, before the slot is given back. In us a MiB to fill and to
-// read, two cores of one cache, slots of 32 KiB: 117 and 19 without, 36 and 20 with; stores past
-// the cache 33 and 46. Slots of 256 KiB: 87 and 14, 26 and 14; 40 and 33. Cores without a common
-// cache: 450 to 590 and 60 without, 60 to 130 and 60 with.
+// read slots of 32 KiB, two cores of one cache: 147 and 25 without, 31 and 31 with; stores past the
+// cache 29 and 69 (build/bin/slot_baseline). Without a common cache plain stores are three times
+// as dear and gain as much.
 //
 // Costs nothing that was measured beside the reading, if it follows block by block.
 //

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "perf/exit_codes.hpp"
 
@@ -74,11 +75,22 @@ ProgramEnd run_program(const std::vector<std::string>& command,
   return end;
 }
 
+namespace {
+
+// A program below the current folder, as one would type it there.
+std::string typed(const std::string& word) {
+  std::error_code none;
+  const std::string here = std::filesystem::current_path(none).string() + "/";
+  return word.starts_with(here) ? word.substr(here.size()) : word;
+}
+
+}  // namespace
+
 std::string command_text(const std::vector<std::string>& command,
                          const std::vector<std::pair<std::string, std::string>>& environment) {
   std::string text;
   for (const auto& [name, value] : environment) text += name + "=" + value + " ";
-  for (const std::string& word : command) text += word + " ";
+  for (const std::string& word : command) text += typed(word) + " ";
   if (!text.empty()) text.pop_back();
   return text;
 }

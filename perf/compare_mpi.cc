@@ -140,11 +140,10 @@ std::string table_of(const std::vector<SizeResult>& results, int ranks) {
 
 std::string report_of(const Options& options, const std::vector<SizeResult>& results) {
   std::string text =
-      "All-reduce against OpenMPI over shared memory: " + std::to_string(options.ranks) +
-      " ranks, f32 sum, out of place, bus bandwidth;\nmedians of " +
-      std::to_string(options.rounds) + " rounds in turn, each about " +
-      detail::number_text(options.seconds) + " s. " + time_text() + ", " + machine_text() +
-      ".\n\n" + table_of(results, options.ranks) + "\n";
+      "All-reduce against OpenMPI over shared memory\n\n" + std::to_string(options.ranks) +
+      " ranks, f32 sum, out of place, bus bandwidth; medians of " + std::to_string(options.rounds) +
+      " rounds in turn, each about " + detail::number_text(options.seconds) + " s. " + time_text() +
+      ", " + machine_text() + ".\n\n" + table_of(results, options.ranks) + "\n";
   for (const Contender who : {kMpi, kNoria}) {
     const Command command = command_of(who, options, "BYTES", 0);
     text += std::string("    ") + command_text(command.words, command.environment) + "\n";

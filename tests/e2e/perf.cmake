@@ -26,6 +26,10 @@ if(TARGET all_reduce_perf)
              SOURCES e2e/compare_perftest_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
   target_compile_definitions(compare_perftest_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
   add_dependencies(compare_perftest_test compare_perftest)
+  noria_test(NAME slot_baseline_test LABELS e2e SOURCES e2e/slot_baseline_test.cc e2e/tool_runs.cc
+             LIBS noria_perf_pure)
+  target_compile_definitions(slot_baseline_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
+  add_dependencies(slot_baseline_test slot_baseline)
   # no-sanitizer: it counts instructions.
   noria_test(NAME instr_budget_test LABELS e2e no-sanitizer TIMEOUT 180
              SOURCES e2e/instr_budget_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
