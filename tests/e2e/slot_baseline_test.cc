@@ -6,7 +6,7 @@ namespace noria::perf {
 namespace {
 
 ToolEnd run_slot_baseline(const std::vector<std::string>& options) {
-  std::vector<std::string> command{std::string(NORIA_BIN_DIR) + "slot_baseline"};
+  std::vector<std::string> command{"slot_baseline"};
   command.insert(command.end(), options.begin(), options.end());
   return run_tool_to_end(command, {});
 }

@@ -33,6 +33,16 @@ TEST(StoreChoice, Plain_where_cores_share_a_cache_and_streamed_where_they_do_not
   EXPECT_EQ(far.way(), Way::streamed);
 }
 
+TEST(StoreChoice, Streams_until_a_copy_was_timed) {
+  StoreChoice choice;
+  EXPECT_EQ(choice.way(), Way::streamed);
+
+  copy(choice, kSharedCache, 1);
+
+  // Expect:
+  EXPECT_EQ(choice.way(), Way::plain);
+}
+
 TEST(StoreChoice, Follows_a_machine_that_changes) {
   StoreChoice choice;
   copy(choice, kSharedCache, 1000);

@@ -22,15 +22,14 @@ class StoreChoice {
  public:
   enum class Way : uint8_t { plain, streamed };
 
-  // Smaller copies are streamed: buffers of such sizes are used again while the peer still has them
-  // in its own cache, which is what makes plain stores dear (32 KiB: 5 times).
+  // Smaller copies follow what larger ones found; where there is none yet, they are streamed.
   static constexpr uint64_t kLeast = 16 << 10;
   // The part of a copy that is timed.
   static constexpr uint64_t kTimedBytes = 16 << 10;
   static constexpr uint32_t kProbeEvery = 64;
   // Plain stores win while they cost the writer less than this many times the streamed ones: the
-  // reader then gains what the writer loses (256 KiB, two cores of one cache: streamed 9.5 us to
-  // write and 17 to read, plain 10 to 38 and 6).
+  // reader then gains what the writer loses (32 KiB, two cores of one cache, us a MiB: streamed 29
+  // to write and 69 to read, plain 31 and 31 where the reader took the lines; slot_baseline).
   static constexpr Nanoseconds kWorth = 2;
 
   Way way() const { return way_.load(std::memory_order_relaxed); }
@@ -60,7 +59,7 @@ class StoreChoice {
 
   std::atomic<Nanoseconds> estimates_[2] = {kStart, kStart};  // by Way
   std::atomic<uint32_t> count_{0};
-  std::atomic<Way> way_{Way::plain};
+  std::atomic<Way> way_{Way::streamed};
 };
 
 }  // namespace noria::soft
