@@ -25,13 +25,15 @@ class FaultSchedule {
       next_ = UINT64_MAX;
       return true;
     }
-    while (next_ <= passed) next_ += gap();
+    if (when_ == SoftFault::When::every)
+      next_ = (passed / limit_ + 1) * limit_;
+    else
+      while (next_ <= passed) next_ += gap();
     return true;
   }
 
  private:
   uint64_t gap() {
-    if (when_ != SoftFault::When::about) return limit_;
     // A well-mixed counter.
     random_ += 0x9e3779b97f4a7c15u;
     uint64_t x = (random_ ^ random_ >> 30) * 0xbf58476d1ce4e5b9u;
