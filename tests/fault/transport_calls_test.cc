@@ -76,10 +76,13 @@ Symbols failing_symbols() {
 
 void say_nothing(LogLevel, const char*) {}
 
+Status last_failure;
+
 // Checks that a failure says something; answers false, for the caller to return.
 template <class T>
 bool failed(const Result<T>& result, const std::string& text = "said by the status alone") {
-  EXPECT_FALSE(result.failure().is_ok()) << "a failure that is ok";
+  last_failure = result.failure();
+  EXPECT_FALSE(last_failure.is_ok()) << "a failure that is ok";
   EXPECT_NE(text, "");
   return false;
 }
@@ -144,6 +147,31 @@ TEST(Transport_calls, Any_verbs_call_may_fail_and_nothing_is_left_behind) {
   set_log_sink(&detail::write_to_stderr);
   EXPECT_LT(n, kFarTooMany);
   EXPECT_GT(n, 20) << "set-up has more points of failure than this";
+}
+
+int refuse_path(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+  return attr->qp_state == IBV_QPS_RTR ? EINVAL : real_symbols.modify_qp(qp, attr, mask);
+}
+
+// What a device answers to an address that it cannot reach, as after a wrong GID index.
+TEST(Transport_calls, A_path_that_the_device_refuses_is_nobodys_bad_argument) {
+  const Params params = test::params_from_environment();
+  auto library = SharedObject::open(params.ibverbs);
+  ASSERT_TRUE(library.is_ok()) << library.failure();
+  real_symbols = Symbols::load(*library).value();
+  Symbols symbols = real_symbols;
+  symbols.modify_qp = &refuse_path;
+  const auto api = verbs::Api::from_symbols(symbols);
+
+  set_log_sink(&say_nothing);
+  const bool is_up = set_up_once(verbs::make_provider(api, params.ibverbs, ""), params);
+  set_log_sink(&detail::write_to_stderr);
+
+  // Expect:
+  EXPECT_FALSE(is_up);
+  EXPECT_EQ(last_failure.code(), Code::connection_lost);
+  EXPECT_EQ(last_failure.raw(), EINVAL);
+  EXPECT_EQ(api->live_objects(), 0);
 }
 
 }  // namespace

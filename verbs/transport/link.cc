@@ -62,6 +62,17 @@ Link::~Link() {
   if (has_seat_) domain_.give_seat(seat_);
 }
 
+namespace {
+
+// A device that refuses a transition refuses its own port or the path that the peer told, as after
+// a wrong GID index. No caller gave it a bad argument.
+Status of_transition(Status status) {
+  if (status.code() != Code::bad_argument) return status;
+  return Status(Code::connection_lost, status.origin(), status.raw());
+}
+
+}  // namespace
+
 Status Link::open(const Depths& depths) {
   NORIA_TRY_ASSIGN(seat_, domain_.take_seat(wanted_qps_ * (depths.send + depths.recv)));
   has_seat_ = true;
@@ -75,7 +86,7 @@ Status Link::open(const Depths& depths) {
                                                      .send_depth = depths.send,
                                                      .recv_depth = depths.recv,
                                                      .inline_bytes = depths.inline_bytes}));
-    NORIA_TRY(verbs::to_init(api, qp.get(), rail.port));
+    NORIA_TRY(of_transition(verbs::to_init(api, qp.get(), rail.port)));
     qps_.push_back(
         {.qp = std::move(qp), .psn = random_psn(), .rail = static_cast<uint8_t>(rail_index)});
   }
@@ -113,8 +124,8 @@ Status Link::bring_up(const wire::Ends& peer) {
     const End& end = qps_[i];
     const verbs::OpenPort& port = rails_->rails[end.rail].port;
     const verbs::QpPeer to = peer_of(peer, end.rail, i);
-    NORIA_TRY(verbs::to_rtr(api, end.qp.get(), port, to));
-    NORIA_TRY(verbs::to_rts(api, end.qp.get(), port, to, end.psn, timing_));
+    NORIA_TRY(of_transition(verbs::to_rtr(api, end.qp.get(), port, to)));
+    NORIA_TRY(of_transition(verbs::to_rts(api, end.qp.get(), port, to, end.psn, timing_)));
   }
   return {};
 }
