@@ -13,8 +13,9 @@ bool RingPush::advance(RingCore& core, RingRun& run, RingInbox& inbox, RingOutbo
 }
 
 bool RingPush::send_chunks(RingCore& core, RingRun& run, RingOutbox& outbox) {
+  const uint32_t ahead = stays_close_ ? 2 : kInboxSlots;
   bool moved = false;
-  while (!sent_.is_done() && sent_.index() < added_.index() + ahead_) {
+  while (!sent_.is_done() && sent_.index() < added_.index() + ahead) {
     const uint32_t segment = sent_.segment(), step = sent_.step();
     // What is sent for a step is what the step before left.
     if (step == 0 ? !run.is_ready(segment) : run.reduced(segment) < step) break;

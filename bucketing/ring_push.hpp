@@ -22,8 +22,7 @@ class RingPush {
 
   // `stays_close`: where sending is a copy by this CPU, what is sent far ahead pushes what is to be
   // added out of the cache. Elsewhere the neighbour's slots are the bound.
-  explicit RingPush(bool stays_close)
-      : stays_close_(stays_close), ahead_(stays_close ? 2 : kInboxSlots) {}
+  explicit RingPush(bool stays_close) : stays_close_(stays_close) {}
 
   void begin(const RingCore& core, const RingRun& run);
   // True when something moved. Adds at most one chunk.
@@ -43,7 +42,6 @@ class RingPush {
   NORIA_HOT bool add_oldest(RingCore& core, RingRun& run, RingInbox& inbox);
 
   const bool stays_close_;
-  const uint32_t ahead_;
   PipelineWalk sent_, added_;
 };
 

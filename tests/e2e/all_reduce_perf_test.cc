@@ -1,8 +1,5 @@
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -172,19 +169,6 @@ TEST(All_reduce_perf, Ranks_die_with_a_killed_parent) {
   ASSERT_EQ(watches.size(), 3U);
   ::kill(tool.pid(), SIGKILL);
   for (const int watch : watches) EXPECT_TRUE(ends(watch));
-}
-
-// A port that was free a moment ago.
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  ::close(fd);
-  return ntohs(address.sin_port);
 }
 
 TEST(All_reduce_perf, Is_one_rank_of_a_job_that_torchrun_started) {

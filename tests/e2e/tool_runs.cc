@@ -1,9 +1,11 @@
 #include "tests/e2e/tool_runs.hpp"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -108,6 +110,18 @@ bool ends(int process_watch) {
   const bool ended = ::poll(&fd, 1, 10000) == 1;
   ::close(process_watch);
   return ended;
+}
+
+uint16_t free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  ::close(fd);
+  return ntohs(address.sin_port);
 }
 
 void expect_named_by_all_others(const ToolEnd& end, const std::string& tool, size_t ranks,

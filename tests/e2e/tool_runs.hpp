@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,9 @@ ToolEnd run_tool_to_end(const std::vector<std::string>& command,
 int watch_process(pid_t pid);
 // True when it ended within 10 s.
 bool ends(int process_watch);
+
+// A TCP port of the loopback that was free a moment ago: another program may take it.
+uint16_t free_port();
 
 std::vector<std::string> lines_of(const std::string& text);
 

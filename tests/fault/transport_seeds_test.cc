@@ -98,16 +98,8 @@ void TransportRun::expect(bool holds, const char* what) {
 }
 
 void TransportRun::set_world() {
-  const auto set = [](const char* name, const std::string& value) {
-    ::setenv(name, value.c_str(), 1);
-  };
-  set("NORIA_SOFT_DEVICES", kSeedDevices);
-  set("NORIA_SOFT_PLACE", plan_.place);
-  set("NORIA_SOFT_RATE_GBIT", plan_.rate_gbit);
-  set("NORIA_SOFT_LATENCY_US", plan_.latency_us);
-  set("NORIA_SOFT_FAULTS", plan_.faults);
-  set("NORIA_STRIPE_MIN", "4K");
-  set("NORIA_DEBUG", "none");
+  test::set_world(plan_);
+  ::setenv("NORIA_STRIPE_MIN", "4K", 1);
   if (prints_)
     std::printf("place %s, %s Gbit/s, %s us, faults '%s'\n", plan_.place.c_str(),
                 plan_.rate_gbit.c_str(), plan_.latency_us.c_str(), plan_.faults.c_str());

@@ -1,7 +1,5 @@
 #include "tests/support/foreign_pair.hpp"
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,20 +11,6 @@
 
 namespace noria::perf {
 namespace {
-
-// A port that was free a moment ago. Another program may take it: then the server ends, and the
-// caller tries again.
-uint16_t free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof address;
-  EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), bytes), 0);
-  EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
-  ::close(fd);
-  return ntohs(address.sin_port);
-}
 
 // The kernel's list says so; connecting would be taken for the client.
 bool is_listening(uint16_t port) {

@@ -2,6 +2,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdlib>
+
 namespace noria::test {
 namespace {
 
@@ -80,6 +82,18 @@ SeedPlan draw_plan(Draw& draw) {
   plan.has_bad_keys = draw.one_in(6);
   if (plan.has_bad_keys) plan.statuses |= 1u << IBV_WC_REM_ACCESS_ERR | 1u << IBV_WC_RETRY_EXC_ERR;
   return plan;
+}
+
+void set_world(const SeedPlan& plan) {
+  const auto set = [](const char* name, const std::string& value) {
+    ::setenv(name, value.c_str(), 1);
+  };
+  set("NORIA_SOFT_DEVICES", kSeedDevices);
+  set("NORIA_SOFT_PLACE", plan.place);
+  set("NORIA_SOFT_RATE_GBIT", plan.rate_gbit);
+  set("NORIA_SOFT_LATENCY_US", plan.latency_us);
+  set("NORIA_SOFT_FAULTS", plan.faults);
+  set("NORIA_DEBUG", "none");
 }
 
 }  // namespace noria::test

@@ -45,6 +45,8 @@ struct SeedPlan {
 };
 
 SeedPlan draw_plan(Draw& draw);
+// What the software HCA reads of it, into the environment of this process; and no logs.
+void set_world(const SeedPlan& plan);
 
 constexpr const char* kSeedDevices =
     "name=a0,ll=ib,host=a;name=b0,ll=ib,host=b;name=a1,ll=eth,host=a;name=b1,ll=eth,host=b";

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -60,15 +59,7 @@ class Run {
 };
 
 void Run::go(bool prints) {
-  const auto set = [](const char* name, const std::string& value) {
-    ::setenv(name, value.c_str(), 1);
-  };
-  set("NORIA_SOFT_DEVICES", kSeedDevices);
-  set("NORIA_SOFT_PLACE", plan_.place);
-  set("NORIA_SOFT_RATE_GBIT", plan_.rate_gbit);
-  set("NORIA_SOFT_LATENCY_US", plan_.latency_us);
-  set("NORIA_SOFT_FAULTS", plan_.faults);
-  set("NORIA_DEBUG", "none");
+  set_world(plan_);
   if (prints)
     std::printf("place %s, %s Gbit/s, %s us, %d pairs a rail, faults '%s'\n", plan_.place.c_str(),
                 plan_.rate_gbit.c_str(), plan_.latency_us.c_str(),

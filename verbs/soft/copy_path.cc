@@ -43,7 +43,7 @@ void copy_to_peer(StoreChoice& choice, uint8_t* to, const uint8_t* from, uint64_
     std::memmove(to, from, bytes);
     return;
   }
-  if (bytes < StoreChoice::kLeast) return store(choice.way(), to, from, bytes);
+  if (bytes < StoreChoice::kTimedBytes) return store(choice.way(), to, from, bytes);
   const StoreChoice::Way way = choice.next_timed();
   const Nanoseconds start = now_ns();
   store(way, to, from, StoreChoice::kTimedBytes);

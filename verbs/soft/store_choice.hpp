@@ -6,7 +6,7 @@
 // one to the other within seconds, as the host moves their processors, so the choice rests on what
 // copies cost now: the head of each large copy is timed, and of one in kProbeEvery the other way.
 //
-// Costs two readings of the clock for a copy of kLeast or more, nothing for a smaller one.
+// Costs two readings of the clock for a copy of kTimedBytes or more, nothing for a smaller one.
 //
 // Threads: any thread; an update that is lost to another thread's does no harm.
 #pragma once
@@ -22,9 +22,8 @@ class StoreChoice {
  public:
   enum class Way : uint8_t { plain, streamed };
 
-  // Smaller copies follow what larger ones found; where there is none yet, they are streamed.
-  static constexpr uint64_t kLeast = 16 << 10;
-  // The part of a copy that is timed.
+  // The part of a copy that is timed. Smaller copies follow what larger ones found; where there is
+  // none yet, they are streamed.
   static constexpr uint64_t kTimedBytes = 16 << 10;
   static constexpr uint32_t kProbeEvery = 64;
   // Plain stores win while they cost the writer less than this many times the streamed ones: the

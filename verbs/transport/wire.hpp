@@ -214,7 +214,7 @@ struct Immediate {
     return slot | lap << kSlotBits | epoch << (kSlotBits + kLapBits) | (pieces - 1) << kMessageBits;
   }
   static constexpr Immediate unpack(uint32_t bits) {
-    return {.slot = bits & ((1u << kSlotBits) - 1),
+    return {.slot = slot_in(bits),
             .lap = bits >> kSlotBits & ((1u << kLapBits) - 1),
             .epoch = bits >> (kSlotBits + kLapBits) & ((1u << kEpochBits) - 1),
             .pieces = pieces_in(bits)};
