@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "base/units.hpp"
@@ -344,8 +346,14 @@ TEST_P(NcclNet, Two_communicators_of_a_process_are_apart) {
   });
 }
 
+size_t open_descriptors() {
+  const std::filesystem::directory_iterator entries("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+}
+
 TEST_P(NcclNet, The_library_goes_with_all_that_NCCL_forgot) {
   alone([] {
+    size_t before = 0;  // descriptors after the first round
     for (int i = 0; i < 20; ++i) {
       {
         const Communicator communicator(GetParam());
@@ -360,6 +368,9 @@ TEST_P(NcclNet, The_library_goes_with_all_that_NCCL_forgot) {
       }
       // Expect: dlclose() took the library out of the process.
       ASSERT_FALSE(NetLibrary::is_mapped()) << "round " << i;
+      // Expect: no descriptor is left, of the plugin or of the device under it.
+      if (i == 0) before = open_descriptors();
+      ASSERT_EQ(open_descriptors(), before) << "round " << i;
     }
   });
 }

@@ -4,9 +4,10 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <optional>
+
+#include "verbs/soft/segment.hpp"
 
 namespace noria::soft {
 namespace {
@@ -31,10 +32,10 @@ static_assert(sizeof(MappingQuery) == 104);
 constexpr unsigned long kMappingQuery = _IOWR('f', 17, MappingQuery);
 constexpr uint64_t kReadable = 1, kWritable = 2;
 
-// Kept open: to open it takes five times as long as to ask.
+// Kept open until the library is unloaded: to open it takes five times as long as to ask.
 int own_mappings() {
-  static const int fd = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  return fd;
+  static const Fd maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  return maps.get();
 }
 
 // Nothing where the kernel does not answer.
