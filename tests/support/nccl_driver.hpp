@@ -1,9 +1,8 @@
 // Drives a net plugin as NCCL does: the built library, loaded with dlopen(), through the table of
 // any of its versions.
 //
-// Net speaks the newest words; for an older table it says them as NCCL's own adapters do, and
-// leaves out what that version does not have. It is meaner than NCCL where the contract allows it:
-// out pointers hold rubbish, structs are painted.
+// Net is plugin/abi/caller.hpp with one receive a request. It is meaner than NCCL where the
+// contract allows it: out pointers hold rubbish, structs are painted.
 //
 // Threads: as the plugin's own functions.
 #pragma once
@@ -15,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "plugin/abi/net.hpp"
+#include "plugin/abi/caller.hpp"
 
 namespace noria::test {
 
@@ -48,32 +47,55 @@ struct SeenDevice {
 
 class Net {
  public:
-  virtual ~Net() = default;
-  virtual std::string name() const = 0;
-  // Of the functions that may be absent, those that are there.
-  virtual std::string optional_functions() const = 0;
-  virtual bool has_finalize() const = 0;
+  Net(int version, std::unique_ptr<plugin::abi::Caller> caller)
+      : version_(version), caller_(std::move(caller)) {}
 
-  virtual Result init(void** context) = 0;
-  virtual Result finalize(void* context) = 0;
-  virtual Result devices(int* count) = 0;
-  virtual Result get_properties(int device, SeenDevice* seen) = 0;
-  virtual Result listen(void* context, int device, void* handle, void** comm) = 0;
-  virtual Result connect(void* context, int device, void* handle, void** comm) = 0;
-  virtual Result accept(void* listen_comm, void** comm) = 0;
-  virtual Result reg_mr(void* comm, void* data, size_t bytes, int type, void** memory) = 0;
-  virtual Result dereg_mr(void* comm, void* memory) = 0;
-  virtual Result isend(void* comm, void* data, size_t bytes, void* memory, void** request) = 0;
-  virtual Result irecv(void* comm, void* data, size_t bytes, void* memory, void** request) = 0;
-  virtual Result iflush(void* comm, void* data, int bytes, void* memory, void** request) = 0;
-  virtual Result test(void* request, int* is_done, int* bytes) = 0;
-  virtual Result close_send(void* comm) = 0;
-  virtual Result close_recv(void* comm) = 0;
-  virtual Result close_listen(void* comm) = 0;
+  std::string name() const { return caller_->name(); }
+  // Of the functions that may be absent, those that are there.
+  std::string optional_functions() const { return caller_->optional_functions(); }
+  bool has_finalize() const { return caller_->has_finalize(); }
+
+  Result init(void** context) { return caller_->init(context, log_line); }
+  Result finalize(void* context) { return caller_->finalize(context); }
+  Result devices(int* count) { return caller_->devices(count); }
+  Result get_properties(int device, SeenDevice* seen);
+  Result listen(void* context, int device, void* handle, void** comm) {
+    return caller_->listen(context, device, handle, comm);
+  }
+  Result connect(void* context, int device, void* handle, void** comm) {
+    return caller_->connect(context, device, handle, comm);
+  }
+  Result accept(void* listen_comm, void** comm) { return caller_->accept(listen_comm, comm); }
+  Result reg_mr(void* comm, void* data, size_t bytes, int type, void** memory) {
+    return caller_->reg_mr(comm, data, bytes, type, memory);
+  }
+  Result dereg_mr(void* comm, void* memory) { return caller_->dereg_mr(comm, memory); }
+  Result isend(void* comm, void* data, size_t bytes, void* memory, void** request) {
+    return caller_->isend(comm, data, bytes, kTag, memory, request);
+  }
+  Result irecv(void* comm, void* data, size_t bytes, void* memory, void** request) {
+    int tag = kTag;
+    return caller_->irecv(comm, 1, &data, &bytes, &tag, &memory, request);
+  }
+  Result iflush(void* comm, void* data, int bytes, void* memory, void** request) {
+    return caller_->iflush(comm, 1, &data, &bytes, &memory, request);
+  }
+  Result test(void* request, int* is_done, int* bytes) {
+    return caller_->test(request, is_done, bytes);
+  }
+  Result close_send(void* comm) { return caller_->close_send(comm); }
+  Result close_recv(void* comm) { return caller_->close_recv(comm); }
+  Result close_listen(void* comm) { return caller_->close_listen(comm); }
+
+ private:
+  static constexpr int kTag = 3;
+
+  int version_;
+  std::unique_ptr<plugin::abi::Caller> caller_;
 };
 
-inline constexpr int kOldestVersion = 6;
-inline constexpr int kNewestVersion = 12;
+using plugin::abi::kNewestVersion;
+using plugin::abi::kOldestVersion;
 
 // The library, for as long as the object lives.
 class NetLibrary {
