@@ -16,7 +16,7 @@ namespace noria::perf {
 inline double percentile(std::vector<double> values, double percent) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
-  const auto rank = std::ceil(percent / 100 * static_cast<double>(values.size()));
+  const auto rank = std::ceil(percent * static_cast<double>(values.size()) / 100);
   return values[static_cast<size_t>(std::max(rank, 1.0)) - 1];
 }
 

@@ -26,6 +26,13 @@ if(TARGET all_reduce_perf)
              SOURCES e2e/compare_perftest_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
   target_compile_definitions(compare_perftest_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
   add_dependencies(compare_perftest_test compare_perftest)
+  noria_test(NAME net_perf_test LABELS e2e plugin TIMEOUT 180
+             SOURCES e2e/net_perf_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
+  target_compile_definitions(net_perf_test PRIVATE
+    NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/"
+    NORIA_NET_PLUGIN_FILE="$<TARGET_FILE:noria_nccl_net>"
+    NORIA_NO_PLUGIN_FILE="$<TARGET_FILE:noria_softverbs>")
+  add_dependencies(net_perf_test net_perf)
   noria_test(NAME slot_baseline_test LABELS e2e SOURCES e2e/slot_baseline_test.cc e2e/tool_runs.cc
              LIBS noria_perf_pure)
   target_compile_definitions(slot_baseline_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")

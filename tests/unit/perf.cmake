@@ -6,5 +6,7 @@ if(TARGET noria_perf_pure)
              LIBS noria_perf_pure)
   noria_test(NAME perf_budget_test LABELS unit SOURCES unit/perf_budget_test.cc
              LIBS noria_perf_pure)
+  noria_test(NAME perf_net_report_test LABELS unit SOURCES unit/perf_net_report_test.cc
+             LIBS noria_perf_pure)
   noria_test(NAME perf_table_test LABELS unit SOURCES unit/perf_table_test.cc LIBS noria_perf_pure)
 endif()

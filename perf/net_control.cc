@@ -1,0 +1,145 @@
+#include "perf/net_control.hpp"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+#include "bucketing/tcp.hpp"
+
+namespace noria::perf {
+namespace {
+
+constexpr uint32_t kMagic = 0x6e706631;  // "npf1"
+constexpr uint32_t kText = 0, kFailure = 1;
+constexpr uint32_t kMostBytes = 64 << 10;  // of a text: what is longer is a stranger's
+constexpr Nanoseconds kConnectLimit = 10_s;
+
+// False at the deadline.
+bool wait_for(const Fd& socket, short events, Nanoseconds deadline) {
+  while (true) {
+    const Nanoseconds left = deadline - now_ns();
+    if (left <= 0) return false;
+    pollfd ready{.fd = socket.get(), .events = events, .revents = 0};
+    const int n = ::poll(&ready, 1, static_cast<int>(left / 1_ms) + 1);
+    if (n > 0) return true;
+    if (n < 0 && errno != EINTR) return true;  // the next call on the socket says what is wrong
+  }
+}
+
+}  // namespace
+
+void NetControl::throw_gone() const {
+  throw ToolError(Exit::peer, peer_ + " is gone; its own output says why, if it had time to");
+}
+
+void NetControl::read_all(void* data, size_t bytes, Nanoseconds deadline) {
+  for (size_t done = 0; done < bytes;) {
+    if (!wait_for(socket_, POLLIN, deadline))
+      throw ToolError(Exit::peer, peer_ + " has not answered; does it still run?");
+    const ssize_t n = ::recv(socket_.get(), static_cast<char*>(data) + done, bytes - done, 0);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) throw_gone();
+    done += static_cast<size_t>(n);
+  }
+}
+
+NetControl::Header NetControl::read_header(Nanoseconds deadline) {
+  Header header{};
+  read_all(&header, sizeof header, deadline);
+  if (header.magic != kMagic || header.bytes > kMostBytes)
+    throw ToolError(Exit::peer, peer_ + " is no net_perf, or one of another version");
+  return header;
+}
+
+std::string NetControl::receive(Nanoseconds limit) {
+  const Nanoseconds deadline = now_ns() + limit;
+  const Header header = read_header(deadline);
+  std::string text(header.bytes, '\0');
+  read_all(text.data(), text.size(), deadline);
+  if (header.kind == kText) return text;
+  const bool is_known = header.code >= 1 && header.code <= 4;
+  throw ToolError(is_known ? static_cast<Exit>(header.code) : Exit::peer,
+                  peer_ + ": " + printable(text));
+}
+
+bool NetControl::write_all(const Header& header, std::string_view text) {
+  std::string frame(reinterpret_cast<const char*>(&header), sizeof header);
+  frame += text;
+  const Nanoseconds deadline = now_ns() + kNetPatience;
+  for (size_t done = 0; done < frame.size();) {
+    const ssize_t n = ::send(socket_.get(), frame.data() + done, frame.size() - done, MSG_NOSIGNAL);
+    if (n > 0) {
+      done += static_cast<size_t>(n);
+    } else if (errno == EAGAIN) {
+      if (!wait_for(socket_, POLLOUT, deadline)) return false;
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void NetControl::send(std::string_view text) {
+  const Header header{kMagic, kText, 0, static_cast<uint32_t>(text.size())};
+  if (!write_all(header, text)) throw_gone();
+}
+
+void NetControl::send_failure(const ToolError& error) {
+  const std::string_view text(error.what());
+  const Header header{kMagic, kFailure, static_cast<uint32_t>(error.code()),
+                      static_cast<uint32_t>(text.size())};
+  static_cast<void>(write_all(header, text));
+}
+
+void NetControl::look_for_failure() {
+  Header header{};
+  const ssize_t n = ::recv(socket_.get(), &header, sizeof header, MSG_PEEK | MSG_DONTWAIT);
+  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) throw_gone();
+  if (n == sizeof header && header.kind == kFailure) receive();
+}
+
+NetControl accept_client(uint16_t port) {
+  bucketing::TcpAddress any;
+  bucketing::parse_numeric("::", port, &any);
+  auto listener = bucketing::listen_on(any);
+  if (!listener) {  // a host without IPv6
+    bucketing::parse_numeric("0.0.0.0", port, &any);
+    listener = bucketing::listen_on(any);
+  }
+  if (!listener) throw ToolError(Exit::environment, listener.failure() + "; -p takes another port");
+  while (true) {
+    pollfd ready{.fd = listener->get(), .events = POLLIN, .revents = 0};
+    ::poll(&ready, 1, -1);
+    Fd client = bucketing::accept_from(*listener);
+    if (!client.is_open()) continue;  // it gave up meanwhile
+    bucketing::tune(client);
+    return NetControl(std::move(client), "the client");
+  }
+}
+
+NetControl connect_to_server(const std::string& host, uint16_t port) {
+  const Nanoseconds deadline = now_ns() + kConnectLimit;
+  const auto addresses = bucketing::resolve(host, port, deadline);
+  if (!addresses) throw ToolError(Exit::usage, addresses.failure());
+  std::string why;
+  for (const bucketing::TcpAddress& address : *addresses) {
+    auto socket = bucketing::start_connect(address);
+    if (!socket) {
+      why = socket.failure();
+      continue;
+    }
+    const bool in_time = wait_for(*socket, POLLOUT, deadline);
+    const int error = in_time ? bucketing::connect_error(*socket) : ETIMEDOUT;
+    if (error == 0) {
+      bucketing::tune(*socket);
+      return NetControl(std::move(*socket), "the server");
+    }
+    why = "cannot connect to " + address.text() + ": " + std::strerror(error);
+  }
+  throw ToolError(Exit::peer, why + "; is net_perf running there, without a host's name?");
+}
+
+}  // namespace noria::perf

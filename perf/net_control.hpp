@@ -1,0 +1,60 @@
+// The two sides of a measurement beside what they measure: a socket that carries short texts, and
+// tells when the other side failed or is gone.
+//
+// Frames are a kind, an exit code and a text. All waits have a bound but accept_client()'s: that is
+// what a server does.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/clock.hpp"
+#include "base/fd.hpp"
+#include "perf/exit_codes.hpp"
+
+namespace noria::perf {
+
+inline constexpr Nanoseconds kNetPatience = 30_s;  // without any progress
+
+class NetControl {
+ public:
+  // `peer` is who the other side is, in messages.
+  NetControl(Fd socket, std::string peer) : socket_(std::move(socket)), peer_(std::move(peer)) {}
+
+  // Throws ToolError: what the other side said of its failure, or that it is gone, or silent.
+  void send(std::string_view text);
+  std::string receive(Nanoseconds limit = kNetPatience);
+  // Both sides have come here.
+  void meet() {
+    send("");
+    receive();
+  }
+
+  // The last word, to a peer that may be gone.
+  void send_failure(const ToolError& error);
+  // Returns at once while the other side has said nothing, or no more than a text; throws as
+  // receive() otherwise.
+  void look_for_failure();
+  const std::string& peer() const { return peer_; }
+
+ private:
+  struct Header {
+    uint32_t magic, kind, code, bytes;
+  };
+  Header read_header(Nanoseconds deadline);
+  void read_all(void* data, size_t bytes, Nanoseconds deadline);
+  bool write_all(const Header& header, std::string_view text);
+  [[noreturn]] void throw_gone() const;
+
+  Fd socket_;
+  std::string peer_;
+};
+
+// Listens on every interface until a client comes.
+NetControl accept_client(uint16_t port);
+NetControl connect_to_server(const std::string& host, uint16_t port);
+
+}  // namespace noria::perf

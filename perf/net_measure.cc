@@ -1,0 +1,151 @@
+#include "perf/net_measure.hpp"
+
+#include <algorithm>
+
+namespace noria::perf {
+namespace {
+
+constexpr uint64_t kWarmups = 64;
+// Messages between two looks at the clock, which costs as much as a tenth of a small message.
+constexpr uint64_t kStretch = 64;
+// Of a latency test by time: the newest are kept.
+constexpr size_t kMostSamples = size_t{1} << 24;
+
+// Times the sends of one side; the clock is read at the end of each stretch.
+class RateClock {
+ public:
+  RateClock(const NetLength& length, const NetProgress& progress)
+      : length_(length), progress_(progress), start_(now_ns()), last_(start_) {}
+
+  // `done` measured messages have ended; how many may begin.
+  uint64_t goal(uint64_t done) {
+    if (done >= last_done_ + kStretch) end_stretch(done);
+    if (length_.messages != 0) return length_.messages;
+    return is_time_up_ ? 0 : UINT64_MAX / 4;
+  }
+  RateRow row(uint64_t bytes, uint64_t messages) const {
+    const double seconds = static_cast<double>(now_ns() - start_) * 1e-9;
+    const double average = static_cast<double>(messages) / seconds;
+    return {
+        .bytes = bytes, .messages = messages, .peak = std::max(peak_, average), .average = average};
+  }
+
+ private:
+  void end_stretch(uint64_t done) {
+    const Nanoseconds now = now_ns();
+    const auto time = static_cast<double>(std::max<Nanoseconds>(now - last_, 1));
+    peak_ = std::max(peak_, static_cast<double>(done - last_done_) * 1e9 / time);
+    last_ = now;
+    last_done_ = done;
+    const auto passed = static_cast<double>(now - start_);
+    is_time_up_ = length_.duration != 0 && now - start_ >= length_.duration;
+    progress_(100 * (length_.messages != 0
+                         ? static_cast<double>(done) / static_cast<double>(length_.messages)
+                         : passed / static_cast<double>(length_.duration)));
+  }
+
+  const NetLength length_;
+  const NetProgress& progress_;
+  const Nanoseconds start_;
+  Nanoseconds last_;
+  uint64_t last_done_ = 0;
+  double peak_ = 0;
+  bool is_time_up_ = false;
+};
+
+void start(const NetLink& link, uint64_t bytes) {
+  if (link.sender != nullptr) link.sender->start(bytes);
+  if (link.receiver != nullptr) link.receiver->start(bytes);
+}
+
+}  // namespace
+
+RateRow measure_rate(NetLink& link, NetControl& control, uint64_t bytes, const NetLength& length,
+                     const NetProgress& progress) {
+  start(link, bytes);
+  NetSender* const sender = link.sender.get();
+  NetReceiver* const receiver = link.receiver.get();
+  NetPatience patience(control);
+  const auto step = [&](bool has_sent) {
+    const bool has_received = receiver != nullptr && !receiver->is_over() && receiver->advance();
+    has_sent || has_received ? patience.moved() : patience.nothing_moved();
+  };
+  RateRow row{.bytes = bytes};
+  if (sender != nullptr) {
+    while (sender->ended() < kWarmups) step(sender->advance(kWarmups));
+    RateClock clock(length, progress);
+    while (true) {
+      const uint64_t goal = clock.goal(sender->ended() - kWarmups);
+      if (sender->ended() >= kWarmups + goal && sender->ended() == sender->begun()) break;
+      step(sender->advance(kWarmups + goal));
+    }
+    row = clock.row(bytes, sender->ended() - kWarmups);
+    sender->finish();
+    while (!sender->is_over()) step(sender->advance_end());
+  }
+  while (receiver != nullptr && !receiver->is_over()) step(false);
+  return row;
+}
+
+std::vector<double> measure_latency(NetLink& link, NetControl& control, uint64_t bytes,
+                                    const NetLength& length, bool begins,
+                                    const NetProgress& progress) {
+  start(link, bytes);
+  NetSender& sender = *link.sender;
+  NetReceiver& receiver = *link.receiver;
+  NetPatience patience(control);
+  const auto wait = [&](bool has_moved) {
+    has_moved ? patience.moved() : patience.nothing_moved();
+  };
+  const auto send = [&] {
+    for (const uint64_t goal = sender.begun() + 1; sender.begun() < goal;)
+      wait(sender.advance(goal));
+  };
+  const auto is_answered = [&] { return receiver.received() >= sender.begun(); };
+
+  // Receives are posted ahead, on both sides, before the first message.
+  while (receiver.post()) {
+  }
+  control.meet();
+  std::vector<double> samples;
+  if (begins) {
+    if (length.messages != 0) samples.reserve(length.messages);
+    Nanoseconds start_time = 0;
+    for (uint64_t i = 0;; ++i) {
+      const Nanoseconds begin = now_ns();
+      if (i == kWarmups) start_time = begin;
+      if (i >= kWarmups && i % kStretch == 0) {
+        const double share =
+            length.messages != 0
+                ? static_cast<double>(i - kWarmups) / static_cast<double>(length.messages)
+                : static_cast<double>(begin - start_time) / static_cast<double>(length.duration);
+        progress(100 * share);
+        if (length.messages == 0 && share >= 1) break;
+      }
+      if (length.messages != 0 && i == kWarmups + length.messages) break;
+      send();
+      while (!is_answered()) wait(receiver.advance());
+      if (i < kWarmups) continue;
+      const double one_way_us = static_cast<double>(now_ns() - begin) * 0.5e-3;
+      if (samples.size() < kMostSamples)
+        samples.push_back(one_way_us);
+      else
+        samples[i % kMostSamples] = one_way_us;
+    }
+  } else {
+    while (true) {
+      const uint64_t before = receiver.received();
+      while (receiver.received() == before && !receiver.is_ending()) wait(receiver.advance());
+      if (receiver.is_ending()) break;
+      send();
+    }
+  }
+  sender.finish();
+  while (!sender.is_over() || !receiver.is_over()) {
+    const bool has_sent = sender.advance_end();
+    wait((!receiver.is_over() && receiver.advance()) || has_sent);
+  }
+  return samples;
+}
+
+}  // namespace noria::perf
