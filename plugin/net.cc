@@ -1,6 +1,7 @@
 #include "plugin/net.hpp"
 
 #include <cstring>
+#include <span>
 #include <string>
 
 #include "base/log.hpp"
@@ -61,8 +62,10 @@ noria::Result<std::unique_ptr<transport::Domain>, Result> open_domain(const char
     return refuse(function, "no context of ours: init() comes first");
   const Device* const device = find_device(setup, index);
   if (device == nullptr) return Result::invalid_argument;
-  auto domain = transport::Domain::create_for_one(setup->provider, setup->params, device->port);
-  if (!domain) return fail(domain.failure(), std::string("cannot open ") + device->name);
+  auto port = setup->ports->open(device->port);
+  if (!port) return fail(port.failure(), std::string("cannot open ") + device->name);
+  auto domain = transport::Domain::create_for_one(std::span(&*port, 1), setup->params);
+  if (!domain) return fail(domain.failure(), "no completion queue on " + device->name);
   return std::move(*domain);
 }
 

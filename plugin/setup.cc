@@ -35,6 +35,7 @@ std::string find_devices(Setup* setup) {
     return interface.failure();
   }
   setup->host = interface->host;
+  setup->ports = std::make_unique<transport::OpenPorts>(*provider);
   setup->provider = std::move(*provider);
   return "";
 }

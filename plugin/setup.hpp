@@ -14,6 +14,7 @@
 #include "plugin/abi/result.hpp"
 #include "plugin/devices.hpp"
 #include "verbs/provider.hpp"
+#include "verbs/transport/port.hpp"
 
 namespace noria::plugin {
 
@@ -22,6 +23,7 @@ struct Setup {
   std::shared_ptr<const verbs::Provider> provider;  // null when off
   std::vector<Device> devices;                      // empty when off
   std::string host;                                 // the address at which peers call
+  std::unique_ptr<transport::OpenPorts> ports;      // of `devices`, shared by all connections
 
   static std::shared_ptr<const Setup> load();
 };

@@ -8,4 +8,6 @@ if(TARGET noria_nccl_net AND TARGET noria_softverbs)
 
   noria_test(NAME nccl_net_test LABELS conformance plugin TIMEOUT 240
              SOURCES conformance/nccl_net_test.cc LIBS noria_nccl_driver)
+  noria_test(NAME nccl_memory_test LABELS conformance plugin TIMEOUT 240
+             SOURCES conformance/nccl_memory_test.cc LIBS noria_nccl_driver)
 endif()

@@ -10,6 +10,7 @@
 
 #include "base/units.hpp"
 #include "tests/support/transport_pair.hpp"
+#include "verbs/transport/port.hpp"
 
 namespace noria::transport {
 namespace {
@@ -468,11 +469,46 @@ TEST_F(TransportTest, Counts_the_bytes_that_really_moved_where_the_provider_coun
   EXPECT_EQ(is_counted, provider_->api().symbols().noria_stats != nullptr);
 }
 
+TEST_F(TransportTest, A_port_is_opened_once_for_all_who_use_it_and_closed_with_the_last) {
+  OpenPorts ports(provider_);
+  const verbs::PortInfo& info = provider_->ports().front();
+  const int64_t before = provider_->api().live_objects();
+  auto first = ports.open(info);
+  auto second = ports.open(info);
+  ASSERT_TRUE(first.is_ok() && second.is_ok());
+  // Expect: one port, its device and its protection domain.
+  EXPECT_EQ(*first, *second);
+  EXPECT_EQ(provider_->api().live_objects(), before + 2);
+  first->reset();
+  EXPECT_EQ(provider_->api().live_objects(), before + 2);
+  second->reset();
+  EXPECT_EQ(provider_->api().live_objects(), before);
+  // Expect: it can be opened again; a port that is not there cannot.
+  EXPECT_TRUE(ports.open(info).is_ok());
+  EXPECT_EQ(ports.open({.device = "nowhere"}).failure().code(), Code::device_lost);
+}
+
+TEST_F(TransportTest, A_domain_for_one_connection_refuses_to_sleep_and_ports_it_has_no_room_for) {
+  auto port = Port::open(provider_, provider_->ports().front());
+  ASSERT_TRUE(port.is_ok());
+  const std::vector<std::shared_ptr<Port>> ports(kMaxRails + 1, *port);
+  auto domain = Domain::create_for_one(std::span(ports).first(kMaxRails), params_);
+  ASSERT_TRUE(domain.is_ok());
+  EXPECT_EQ((*domain)->rails(), kMaxRails);
+  EXPECT_EQ((*domain)->arm_and_wait(kNever, -1).code(), Code::unsupported);
+  EXPECT_EQ(Domain::create_for_one(ports, params_).failure().code(), Code::bad_argument);
+  EXPECT_EQ(Domain::create_for_one({}, params_).failure().code(), Code::bad_argument);
+}
+
 TEST_F(TransportTest, A_domain_for_one_connection_has_room_for_its_whole_window) {
-  // Declared in the order in which they may go: the connection first.
-  auto mine = Domain::create_for_one(provider_, params_, provider_->ports().front());
-  auto theirs = Domain::create_for_one(provider_, params_, provider_->ports().front());
+  // Declared in the order in which they may go: the connection first. The port goes when the last
+  // domain does.
+  auto port = Port::open(provider_, provider_->ports().front());
+  ASSERT_TRUE(port.is_ok());
+  auto mine = Domain::create_for_one(std::span(&*port, 1), params_);
+  auto theirs = Domain::create_for_one(std::span(&*port, 1), params_);
   ASSERT_TRUE(mine.is_ok() && theirs.is_ok());
+  port->reset();
   EXPECT_EQ((*mine)->rails(), 1u);
   const ConnectOptions options{.qps = static_cast<uint32_t>(params_.qps_per_connection)};
   auto listener = Listener::open(**theirs, "127.0.0.1", options);

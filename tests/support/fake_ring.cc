@@ -11,7 +11,7 @@ class DomainState {};
 
 Domain::Domain(std::unique_ptr<DomainState> state) : state_(std::move(state)) {}
 Domain::~Domain() = default;
-Result<std::unique_ptr<Domain>> Domain::create(std::shared_ptr<const verbs::Provider>,
+Result<std::unique_ptr<Domain>> Domain::create(const std::shared_ptr<const verbs::Provider>&,
                                                const Params&, unsigned) {
   return std::unique_ptr<Domain>(new Domain(std::make_unique<DomainState>()));
 }

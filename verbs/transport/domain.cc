@@ -22,11 +22,11 @@ constexpr uint32_t kCompletionsOfQueuePair = 256;
 constexpr uint64_t kMaxMessageBytes = 1_GiB;
 constexpr int kPollBatch = 16;
 
-Result<Rail> open_rail(const verbs::Api& api, const verbs::PortInfo& info, uint32_t completions) {
-  NORIA_TRY_ASSIGN(verbs::OpenPort port, verbs::open_port(api, info));
-  const int entries = std::min(static_cast<int>(completions), port.limits.max_cqe);
-  NORIA_TRY_ASSIGN(verbs::EventedCq cq, verbs::EventedCq::make(api, port.context.get(), entries));
-  return Rail{.port = std::move(port), .cq = std::move(cq)};
+Result<Rail> make_rail(std::shared_ptr<Port> port, uint32_t completions, verbs::Waiting waiting) {
+  const int entries = std::min(static_cast<int>(completions), port->device().limits.max_cqe);
+  NORIA_TRY_ASSIGN(auto cq,
+                   verbs::CompletionQueue::make(port->api(), port->context(), entries, waiting));
+  return Rail{.shared = std::move(port), .cq = std::move(cq)};
 }
 
 }  // namespace
@@ -35,23 +35,18 @@ DomainState::DomainState(std::shared_ptr<RailSet> rails, const Params& params)
     : rails_(std::move(rails)), params_(params) {}
 
 Result<std::unique_ptr<DomainState>> DomainState::create(
-    std::shared_ptr<const verbs::Provider> provider, const Params& params,
-    const std::vector<verbs::PortInfo>& ports, uint32_t completions) {
+    std::span<const std::shared_ptr<Port>> ports, const Params& params, uint32_t completions,
+    verbs::Waiting waiting) {
   auto set = std::make_shared<RailSet>();
-  set->provider = std::move(provider);
   set->completions = completions;
   set->max_message_bytes = kMaxMessageBytes;
-  for (const verbs::PortInfo& info : ports) {
-    NORIA_TRY_ASSIGN(Rail rail, open_rail(set->api(), info, completions));
-    set->completions = std::min(set->completions, static_cast<uint32_t>(rail.port.limits.max_cqe));
-    if (rail.port.attr.max_msg_sz != 0)
-      set->max_message_bytes =
-          std::min(set->max_message_bytes, uint64_t{rail.port.attr.max_msg_sz});
+  for (const std::shared_ptr<Port>& port : ports) {
+    NORIA_TRY_ASSIGN(Rail rail, make_rail(port, completions, waiting));
+    const verbs::OpenPort& device = port->device();
+    set->completions = std::min(set->completions, static_cast<uint32_t>(device.limits.max_cqe));
+    if (device.attr.max_msg_sz != 0)
+      set->max_message_bytes = std::min(set->max_message_bytes, uint64_t{device.attr.max_msg_sz});
     set->rails.push_back(std::move(rail));
-  }
-  if (set->rails.empty()) {
-    log(LogLevel::error, "%s shows no active port", set->provider->library_path().c_str());
-    return Status(Code::device_lost);
   }
   return std::unique_ptr<DomainState>(new DomainState(std::move(set), params));
 }
@@ -68,7 +63,7 @@ Result<Seat> DomainState::take_seat(uint32_t completions) {
     log(LogLevel::error,
         "%s: the completion queue of %u entries has no room for another "
         "connection; use fewer connections or queue pairs",
-        rails_->rails.front().port.info.device.c_str(), rails_->completions);
+        rails_->rails.front().port().info.device.c_str(), rails_->completions);
     return Status(Code::no_memory);
   }
   uint16_t index = 0;
@@ -154,7 +149,7 @@ void DomainState::on_queue_failed(const Rail& rail) {
   const uint32_t used = seats_used_.load(std::memory_order_acquire);  // pairs with publish()
   for (uint32_t i = 0; i < used; ++i)
     if (Link* link = table_[i].load(std::memory_order_acquire); link != nullptr)
-      link->fail(Status(Code::device_lost), "the completion queue of " + rail.port.info.device +
+      link->fail(Status(Code::device_lost), "the completion queue of " + rail.port().info.device +
                                                 " failed: see the kernel log");
 }
 
@@ -212,35 +207,42 @@ Status DomainState::arm_and_wait(Nanoseconds deadline, int wake_fd) {
 Domain::Domain(std::unique_ptr<DomainState> state) : state_(std::move(state)) {}
 Domain::~Domain() = default;
 
-Result<std::unique_ptr<Domain>> Domain::create(std::shared_ptr<const verbs::Provider> provider,
-                                               const Params& params, unsigned rails) {
-  std::vector<verbs::PortInfo> ports;
-  for (const verbs::PortInfo& info : provider->ports())
-    if (info.is_active && ports.size() < std::clamp(rails, 1u, kMaxRails)) ports.push_back(info);
+Result<std::unique_ptr<Domain>> Domain::create(
+    const std::shared_ptr<const verbs::Provider>& provider, const Params& params, unsigned rails) {
+  std::vector<std::shared_ptr<Port>> ports;
+  for (const verbs::PortInfo& info : provider->ports()) {
+    if (!info.is_active || ports.size() == std::clamp(rails, 1u, kMaxRails)) continue;
+    NORIA_TRY_ASSIGN(std::shared_ptr<Port> port, Port::open(provider, info));
+    ports.push_back(std::move(port));
+  }
+  if (ports.empty()) {
+    log(LogLevel::error, "%s shows no active port", provider->library_path().c_str());
+    return Status(Code::device_lost);
+  }
   NORIA_TRY_ASSIGN(auto state,
-                   DomainState::create(std::move(provider), params, ports, kCompletions));
+                   DomainState::create(ports, params, kCompletions, verbs::Waiting::by_sleeping));
   return std::unique_ptr<Domain>(new Domain(std::move(state)));
 }
 
-Result<std::unique_ptr<Domain>> Domain::create_for_one(
-    std::shared_ptr<const verbs::Provider> provider, const Params& params,
-    const verbs::PortInfo& port) {
+Result<std::unique_ptr<Domain>> Domain::create_for_one(std::span<const std::shared_ptr<Port>> ports,
+                                                       const Params& params) {
+  if (ports.empty() || ports.size() > kMaxRails) return Status(Code::bad_argument);
   const auto completions =
       static_cast<uint32_t>(params.qps_per_connection) * kCompletionsOfQueuePair;
   NORIA_TRY_ASSIGN(auto state,
-                   DomainState::create(std::move(provider), params, {port}, completions));
+                   DomainState::create(ports, params, completions, verbs::Waiting::by_polling));
   return std::unique_ptr<Domain>(new Domain(std::move(state)));
 }
 
 Result<Region> Domain::register_region(void* base, uint64_t bytes) {
   NORIA_TRY_ASSIGN(auto state,
-                   RegionState::over(state_->rails(), base, bytes, verbs::Ordering::relaxed));
+                   RegionState::over(*state_->rails(), base, bytes, verbs::Ordering::relaxed));
   return Region(std::move(state));
 }
 
 Result<Region> Domain::allocate(uint64_t bytes) {
   NORIA_TRY_ASSIGN(auto state,
-                   RegionState::allocate(state_->rails(), bytes, verbs::Ordering::relaxed));
+                   RegionState::allocate(*state_->rails(), bytes, verbs::Ordering::relaxed));
   return Region(std::move(state));
 }
 
@@ -253,7 +255,7 @@ bool Domain::reads_are_cheap() const {
   const RailSet& set = *state_->rails();
   const auto features = set.api().symbols().noria_features;
   return features != nullptr &&
-         (features(set.rails.front().port.context.get()) & kReadsAreCheap) != 0;
+         (features(set.rails.front().shared->context()) & kReadsAreCheap) != 0;
 }
 
 unsigned Domain::rails() const { return static_cast<unsigned>(state_->rails()->rails.size()); }
@@ -263,10 +265,10 @@ std::string Domain::describe() const {
   std::string text;
   for (const Rail& rail : set.rails) {
     if (!text.empty()) text += ", ";
-    text += rail.port.info.device + " port " + std::to_string(rail.port.info.port);
+    text += rail.port().info.device + " port " + std::to_string(rail.port().info.port);
     char words[256] = "";
     if (const auto describe = set.api().symbols().noria_describe;
-        describe != nullptr && describe(rail.port.context.get(), words, sizeof words) == 0)
+        describe != nullptr && describe(rail.shared->context(), words, sizeof words) == 0)
       text += std::string(" (") + words + ")";
   }
   return text;
@@ -279,7 +281,7 @@ VerbsStats Domain::stats() const {
   if (ask == nullptr) return sum;
   for (const Rail& rail : set.rails) {
     VerbsStats one;
-    if (ask(rail.port.context.get(), &one) != 0) continue;
+    if (ask(rail.shared->context(), &one) != 0) continue;
     sum.sent_bytes += one.sent_bytes;
     sum.received_bytes += one.received_bytes;
     sum.sent_messages += one.sent_messages;

@@ -1,5 +1,5 @@
-// Domain: the unit of progress. Protection domains, completion queues and registrations of all
-// rails, and every connection that was handed to it.
+// Domain: the unit of progress. Completion queues of all rails, whose ports are its own or shared,
+// and every connection that was handed to it.
 //
 // Nothing moves unless its owner calls poll(): the transport has no thread. poll() never blocks,
 // allocates or logs unless something failed. arm_and_wait() is for owners that may sleep; it spins
@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/check.hpp"
@@ -24,19 +25,21 @@
 
 namespace noria::transport {
 
+class Port;
 class DomainState;  // shared by the connections of a domain; private to this folder
 
 class Domain {
  public:
   // Opens the first `rails` active ports of the provider (at most kMaxRails; 0 takes one).
   // `params` is copied where needed. Fails with Code::device_lost when no port is active.
-  static Result<std::unique_ptr<Domain>> create(std::shared_ptr<const verbs::Provider> provider,
-                                                const Params& params, unsigned rails = 1);
-  // Opens this port alone, with a completion queue for one connection: for who has hundreds of
-  // connections, of each of which another thread may be the owner.
+  static Result<std::unique_ptr<Domain>> create(
+      const std::shared_ptr<const verbs::Provider>& provider, const Params& params,
+      unsigned rails = 1);
+  // Over ports that are open (1 to kMaxRails, else Code::bad_argument), with completion queues for
+  // one connection: for who has hundreds of connections, of each of which another thread may be the
+  // owner. Costs no descriptor; arm_and_wait() answers Code::unsupported.
   static Result<std::unique_ptr<Domain>> create_for_one(
-      std::shared_ptr<const verbs::Provider> provider, const Params& params,
-      const verbs::PortInfo& port);
+      std::span<const std::shared_ptr<Port>> ports, const Params& params);
   ~Domain();  // connections must be gone
   Domain(const Domain&) = delete;
   Domain& operator=(const Domain&) = delete;

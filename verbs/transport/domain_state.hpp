@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,10 +40,11 @@ struct Seat {
 
 class DomainState {
  public:
-  // One rail for each port; `completions` is what each completion queue shall hold.
-  static Result<std::unique_ptr<DomainState>> create(
-      std::shared_ptr<const verbs::Provider> provider, const Params& params,
-      const std::vector<verbs::PortInfo>& ports, uint32_t completions);
+  // One rail for each port, of which there is one; `completions` is what each completion queue
+  // shall hold.
+  static Result<std::unique_ptr<DomainState>> create(std::span<const std::shared_ptr<Port>> ports,
+                                                     const Params& params, uint32_t completions,
+                                                     verbs::Waiting waiting);
   ~DomainState();
 
   Result<Seat> take_seat(uint32_t completions) NORIA_EXCLUDES(mutex_);

@@ -78,7 +78,7 @@ std::string explain(const wire::Refuse& refuse, bool is_listener) {
 }
 
 Terms terms_of(Domain& domain, const ConnectOptions& options) {
-  return {.provider_kind = static_cast<uint64_t>(domain.state().rails()->provider->kind()),
+  return {.provider_kind = static_cast<uint64_t>(domain.state().rails()->provider().kind()),
           .fingerprint = options.fingerprint,
           .rails = domain.rails()};
 }

@@ -81,12 +81,12 @@ Status Link::open(const Depths& depths) {
   for (uint32_t i = 0; i < wanted_qps_; ++i) {
     const size_t rail_index = i % rails_->rails.size();
     const Rail& rail = rails_->rails[rail_index];
-    NORIA_TRY_ASSIGN(verbs::Qp qp, verbs::create_qp(api, rail.port,
+    NORIA_TRY_ASSIGN(verbs::Qp qp, verbs::create_qp(api, rail.port(),
                                                     {.cq = rail.cq.get(),
                                                      .send_depth = depths.send,
                                                      .recv_depth = depths.recv,
                                                      .inline_bytes = depths.inline_bytes}));
-    NORIA_TRY(of_transition(verbs::to_init(api, qp.get(), rail.port)));
+    NORIA_TRY(of_transition(verbs::to_init(api, qp.get(), rail.port())));
     qps_.push_back(
         {.qp = std::move(qp), .psn = random_psn(), .rail = static_cast<uint8_t>(rail_index)});
   }
@@ -98,7 +98,7 @@ wire::Ends Link::ends() const {
   ends.rails = static_cast<uint8_t>(rails_->rails.size());
   ends.qps = static_cast<uint8_t>(qps_.size());
   for (size_t i = 0; i < rails_->rails.size(); ++i) {
-    const verbs::OpenPort& port = rails_->rails[i].port;
+    const verbs::OpenPort& port = rails_->rails[i].port();
     wire::RailAddress& address = ends.rail[i];
     std::memcpy(address.gid.data(), port.gid.raw, address.gid.size());
     address.lid = port.attr.lid;
@@ -115,14 +115,14 @@ Status Link::bring_up(const wire::Ends& peer) {
   if (peer.rails != rails_->rails.size() || peer.qps < peer.rails || peer.qps > wire::kMaxQps)
     return Status(Code::mismatch);
   for (size_t i = 0; i < rails_->rails.size(); ++i)
-    if ((peer.rail[i].is_ethernet != 0) != rails_->rails[i].port.info.is_ethernet)
+    if ((peer.rail[i].is_ethernet != 0) != rails_->rails[i].port().info.is_ethernet)
       return Status(Code::mismatch);
   qps_.erase(qps_.begin() + std::min<ptrdiff_t>(peer.qps, static_cast<ptrdiff_t>(qps_.size())),
              qps_.end());
   const verbs::Api& api = rails_->api();
   for (uint32_t i = 0; i < qp_count(); ++i) {
     const End& end = qps_[i];
-    const verbs::OpenPort& port = rails_->rails[end.rail].port;
+    const verbs::OpenPort& port = rails_->rails[end.rail].port();
     const verbs::QpPeer to = peer_of(peer, end.rail, i);
     NORIA_TRY(of_transition(verbs::to_rtr(api, end.qp.get(), port, to)));
     NORIA_TRY(of_transition(verbs::to_rts(api, end.qp.get(), port, to, end.psn, timing_)));
@@ -147,14 +147,14 @@ void Link::publish(RecvState& owner) {
 std::vector<uint32_t> Link::weights() const {
   std::vector<uint32_t> weights;
   for (const End& end : qps_)
-    weights.push_back(std::max(1u, rails_->rails[end.rail].port.info.speed_mbps));
+    weights.push_back(std::max(1u, rails_->rails[end.rail].port().info.speed_mbps));
   return weights;
 }
 
 std::string Link::qp_name(uint32_t index) const {
   if (index >= qps_.size()) return "an unknown queue pair";
   char text[128];
-  const verbs::PortInfo& port = rails_->rails[qps_[index].rail].port.info;
+  const verbs::PortInfo& port = rails_->rails[qps_[index].rail].port().info;
   std::snprintf(text, sizeof text, "qp 0x%x on %s port %u", qps_[index].qp->qp_num,
                 port.device.c_str(), port.port);
   return text;
@@ -162,7 +162,7 @@ std::string Link::qp_name(uint32_t index) const {
 
 bool Link::is_port_down(uint32_t qp) const {
   return qp < qps_.size() &&
-         !verbs::is_port_active(rails_->api(), rails_->rails[qps_[qp].rail].port);
+         !verbs::is_port_active(rails_->api(), rails_->rails[qps_[qp].rail].port());
 }
 
 std::string Link::describe() const {

@@ -1,8 +1,7 @@
-// RailSet: the ports a domain opened, each with its completion queue.
+// RailSet: the ports of a domain, each with a completion queue of the domain's own.
 //
-// Shared by the domain and by every Region, so that a registration never outlives the protection
-// domain it belongs to, whatever order their owners drop them in. Rail i of one peer talks to rail
-// i of the other.
+// A port may be shared with other domains, a queue is not. Rail i of one peer talks to rail i of
+// the other.
 //
 // Threads: immutable after creation, apart from the completion queues (the domain's owner).
 #pragma once
@@ -13,23 +12,24 @@
 
 #include "verbs/api.hpp"
 #include "verbs/cq.hpp"
-#include "verbs/device.hpp"
-#include "verbs/provider.hpp"
+#include "verbs/transport/port.hpp"
 
 namespace noria::transport {
 
 struct Rail {
-  verbs::OpenPort port;
-  verbs::EventedCq cq;
+  std::shared_ptr<Port> shared;
+  verbs::CompletionQueue cq;
+
+  const verbs::OpenPort& port() const { return shared->device(); }
 };
 
 struct RailSet {
-  std::shared_ptr<const verbs::Provider> provider;
-  std::vector<Rail> rails;
+  std::vector<Rail> rails;         // at least one
   uint32_t completions = 0;        // that each queue can hold
   uint64_t max_message_bytes = 0;  // that every rail takes in one work request
 
-  const verbs::Api& api() const { return provider->api(); }
+  const verbs::Provider& provider() const { return *rails.front().shared->provider(); }
+  const verbs::Api& api() const { return rails.front().shared->api(); }
 };
 
 }  // namespace noria::transport

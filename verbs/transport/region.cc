@@ -38,7 +38,7 @@ Result<OwnedMemory> OwnedMemory::allocate(const RailSet& rails, uint64_t bytes) 
   if (memory.bytes_ < bytes) return Status(Code::bad_argument);
   const verbs::Api& api = rails.api();
   if (api.symbols().noria_alloc != nullptr && api.symbols().noria_free != nullptr) {
-    ibv_context* context = rails.rails.front().port.context.get();
+    ibv_context* context = rails.rails.front().shared->context();
     void* base = api.symbols().noria_alloc(context, memory.bytes_);
     if (base != nullptr) {
       memory.base_ = static_cast<std::byte*>(base);
@@ -56,29 +56,28 @@ Result<OwnedMemory> OwnedMemory::allocate(const RailSet& rails, uint64_t bytes) 
   return memory;
 }
 
-Result<std::unique_ptr<RegionState>> RegionState::over(std::shared_ptr<RailSet> rails, void* base,
+Result<std::unique_ptr<RegionState>> RegionState::over(const RailSet& rails, void* base,
                                                        uint64_t bytes, verbs::Ordering ordering) {
   std::unique_ptr<RegionState> state(new RegionState);
   state->base_ = static_cast<std::byte*>(base);
   state->bytes_ = bytes;
   // Devices refuse to register nothing; no work request ever names an empty range.
-  for (size_t i = 0; bytes != 0 && i < rails->rails.size(); ++i) {
-    NORIA_TRY_ASSIGN(
-        state->mrs_[i],
-        verbs::register_memory(rails->api(), rails->rails[i].port.pd.get(), base, bytes, ordering));
+  for (size_t i = 0; bytes != 0 && i < rails.rails.size(); ++i) {
+    const std::shared_ptr<Port>& port = rails.rails[i].shared;
+    state->ports_[i] = port;
+    NORIA_TRY_ASSIGN(state->mrs_[i],
+                     verbs::register_memory(port->api(), port->pd(), base, bytes, ordering));
     state->lkeys_[i] = state->mrs_[i]->lkey;
     state->rkeys_[i] = state->mrs_[i]->rkey;
   }
-  state->rails_ = std::move(rails);
   return state;
 }
 
-Result<std::unique_ptr<RegionState>> RegionState::allocate(std::shared_ptr<RailSet> rails,
-                                                           uint64_t bytes,
+Result<std::unique_ptr<RegionState>> RegionState::allocate(const RailSet& rails, uint64_t bytes,
                                                            verbs::Ordering ordering) {
-  if (bytes == 0) return over(std::move(rails), nullptr, 0, ordering);
-  NORIA_TRY_ASSIGN(OwnedMemory memory, OwnedMemory::allocate(*rails, bytes));
-  NORIA_TRY_ASSIGN(auto state, over(std::move(rails), memory.base(), bytes, ordering));
+  if (bytes == 0) return over(rails, nullptr, 0, ordering);
+  NORIA_TRY_ASSIGN(OwnedMemory memory, OwnedMemory::allocate(rails, bytes));
+  NORIA_TRY_ASSIGN(auto state, over(rails, memory.base(), bytes, ordering));
   state->memory_ = std::move(memory);
   return state;
 }

@@ -35,10 +35,10 @@ class OwnedMemory {
 
 class RegionState {
  public:
-  static Result<std::unique_ptr<RegionState>> over(std::shared_ptr<RailSet> rails, void* base,
-                                                   uint64_t bytes, verbs::Ordering ordering);
-  static Result<std::unique_ptr<RegionState>> allocate(std::shared_ptr<RailSet> rails,
-                                                       uint64_t bytes, verbs::Ordering ordering);
+  static Result<std::unique_ptr<RegionState>> over(const RailSet& rails, void* base, uint64_t bytes,
+                                                   verbs::Ordering ordering);
+  static Result<std::unique_ptr<RegionState>> allocate(const RailSet& rails, uint64_t bytes,
+                                                       verbs::Ordering ordering);
 
   std::byte* base() const { return base_; }
   uint64_t bytes() const { return bytes_; }
@@ -53,7 +53,9 @@ class RegionState {
  private:
   RegionState() = default;
 
-  std::shared_ptr<RailSet> rails_;
+  // A registration never outlives the protection domain it belongs to, whatever order the owners of
+  // regions and connections drop them in.
+  std::array<std::shared_ptr<Port>, kMaxRails> ports_;
   OwnedMemory memory_;
   std::array<verbs::Mr, kMaxRails> mrs_;
   std::byte* base_ = nullptr;

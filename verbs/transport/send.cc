@@ -15,7 +15,7 @@ Result<std::unique_ptr<SendState>> SendState::make(DomainState& domain,
   std::unique_ptr<SendState> state(new SendState(domain, options));
   // Strict ordering: credits are polled, no completion announces them.
   NORIA_TRY_ASSIGN(state->ring_memory_,
-                   RegionState::allocate(domain.rails(), kWindow * sizeof(wire::Credit),
+                   RegionState::allocate(*domain.rails(), kWindow * sizeof(wire::Credit),
                                          verbs::Ordering::strict));
   state->ring_ = new (state->ring_memory_->base()) wire::Credit[kWindow];
   // A message has at most one piece on a queue pair, and kWindow messages are in flight.
