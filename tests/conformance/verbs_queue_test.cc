@@ -250,33 +250,6 @@ TEST_P(VerbsQueue, A_queue_pair_is_reset_and_connected_again) {
   });
 }
 
-TEST_P(VerbsQueue, A_list_of_requests_is_posted_in_one_call) {
-  run_pair([](Post& p) {
-    Link link(p, {.bytes = 65536, .memory = GetParam()});
-    paint(link.buffer->data(), 3000, static_cast<uint64_t>(p.side));
-    ibv_sge sges[3];
-    ibv_send_wr wrs[3];
-    for (uint32_t i = 0; i < 3; ++i) {
-      sges[i] = {link.buffer->address() + i * 1000, 1000, link.buffer->lkey()};
-      wrs[i] = {.wr_id = i,
-                .next = i < 2 ? &wrs[i + 1] : nullptr,
-                .sg_list = &sges[i],
-                .num_sge = 1,
-                .opcode = IBV_WR_RDMA_WRITE,
-                .send_flags = IBV_SEND_SIGNALED};
-      wrs[i].wr.rdma.remote_addr = link.remote.address + 8192 + i * 1000;
-      wrs[i].wr.rdma.rkey = link.remote.rkey;
-    }
-    ibv_send_wr* bad = nullptr;
-    ASSERT_EQ(ibv_post_send(link.qp.get(), wrs, &bad), 0);
-    for (uint64_t i = 0; i < 3; ++i) expect_completion(link.cq.get(), i);
-    link.wire.meet();
-    EXPECT_EQ(first_wrong(link.buffer->data() + 8192, 3000, static_cast<uint64_t>(1 - p.side)),
-              3000u);
-    link.wire.meet();
-  });
-}
-
 TEST_P(VerbsQueue, A_connection_to_oneself_works) {
   Crew crew({[](Post&) {
     Hca hca;

@@ -14,31 +14,30 @@ struct Case {
   Fence fence;
   Memory memory;
   uint32_t bytes;
+  uint64_t list = 1;  // requests a post
 };
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
   static constexpr const char* kFences[] = {"dereg", "reset", "error", "destroy"};
   return std::string(kFences[static_cast<int>(info.param.fence)]) +
          (info.param.memory == Memory::plain ? "_plain_" : "_mapped_") +
-         std::to_string(info.param.bytes);
+         std::to_string(info.param.bytes) + (info.param.list > 1 ? "_lists" : "");
 }
 
 constexpr size_t kBytes = 1 << 20;
 constexpr int kRounds = 15;
 
 class SoftFence : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Each, SoftFence,
-                         testing::Values(Case{Fence::dereg, Memory::plain, 64},
-                                         Case{Fence::dereg, Memory::plain, kBytes},
-                                         Case{Fence::dereg, Memory::mapped, 64},
-                                         Case{Fence::dereg, Memory::mapped, kBytes},
-                                         Case{Fence::reset, Memory::plain, kBytes},
-                                         Case{Fence::reset, Memory::mapped, 4096},
-                                         Case{Fence::error, Memory::plain, kBytes},
-                                         Case{Fence::error, Memory::mapped, kBytes},
-                                         Case{Fence::destroy, Memory::plain, 65536},
-                                         Case{Fence::destroy, Memory::mapped, 65536}),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Each, SoftFence,
+    testing::Values(
+        Case{Fence::dereg, Memory::plain, 64}, Case{Fence::dereg, Memory::plain, kBytes},
+        Case{Fence::dereg, Memory::plain, 8192, 16}, Case{Fence::dereg, Memory::mapped, 64},
+        Case{Fence::dereg, Memory::mapped, kBytes}, Case{Fence::reset, Memory::plain, kBytes},
+        Case{Fence::reset, Memory::plain, 8192, 16}, Case{Fence::reset, Memory::mapped, 4096},
+        Case{Fence::error, Memory::plain, kBytes}, Case{Fence::error, Memory::mapped, kBytes},
+        Case{Fence::destroy, Memory::plain, 65536}, Case{Fence::destroy, Memory::mapped, 65536}),
+    name_of);
 
 // Writes without pause until the first failure, then takes what was flushed.
 void hammer(Post& p, const Case& c) {
@@ -55,13 +54,16 @@ void hammer(Post& p, const Case& c) {
     bool failed = false;
     const Nanoseconds deadline = now_ns() + 20_s;
     while (!failed || done < posted) {
-      for (; !failed && posted - done < 32; ++posted)
-        ASSERT_EQ(post(qp.get(), {.opcode = IBV_WR_RDMA_WRITE,
-                                  .id = posted,
-                                  .pieces = {{buffer.get(), 0, c.bytes}},
-                                  .remote = {remote.address + posted % 4 * (kBytes - c.bytes) / 4,
-                                             remote.rkey}}),
-                  0);
+      while (!failed && posted - done < 32) {
+        std::vector<SendSpec> list;
+        for (; list.size() < c.list; ++posted)
+          list.push_back(
+              {.opcode = IBV_WR_RDMA_WRITE,
+               .id = posted,
+               .pieces = {{buffer.get(), 0, c.bytes}},
+               .remote = {remote.address + posted % 4 * (kBytes - c.bytes) / 4, remote.rkey}});
+        ASSERT_EQ(post_list(qp.get(), list), 0);
+      }
       const ibv_wc wc = wait_completion(cq.get());
       ASSERT_EQ(wc.wr_id, done++);
       if (!failed && wc.status != IBV_WC_SUCCESS) {

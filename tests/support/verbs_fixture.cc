@@ -222,12 +222,10 @@ int to_state(ibv_qp* qp, ibv_qp_state state) {
   return verbs().modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
-int post(ibv_qp* qp, const SendSpec& spec) {
-  std::vector<ibv_sge> sges = sges_of(spec.pieces);
+namespace {
+// Without its pieces.
+ibv_send_wr request_of(const SendSpec& spec) {
   ibv_send_wr wr{.wr_id = spec.id,
-                 .next = nullptr,
-                 .sg_list = sges.data(),
-                 .num_sge = static_cast<int>(sges.size()),
                  .opcode = spec.opcode,
                  .send_flags = spec.flags,
                  .imm_data = htobe32(spec.imm)};
@@ -235,8 +233,26 @@ int post(ibv_qp* qp, const SendSpec& spec) {
   wr.wr.rdma.rkey = spec.remote.rkey;
   if (spec.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || spec.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
     wr.wr.atomic = {spec.remote.address, spec.compare_add, spec.swap, spec.remote.rkey};
+  return wr;
+}
+}  // namespace
+
+int post(ibv_qp* qp, const SendSpec& spec) { return post_list(qp, {spec}); }
+
+int post_list(ibv_qp* qp, const std::vector<SendSpec>& specs) {
+  std::vector<std::vector<ibv_sge>> sges;
+  std::vector<ibv_send_wr> wrs;
+  for (const SendSpec& spec : specs) {
+    sges.push_back(sges_of(spec.pieces));
+    wrs.push_back(request_of(spec));
+  }
+  for (size_t i = 0; i < specs.size(); ++i) {
+    wrs[i].sg_list = sges[i].data();
+    wrs[i].num_sge = static_cast<int>(sges[i].size());
+    wrs[i].next = i + 1 < specs.size() ? &wrs[i + 1] : nullptr;
+  }
   ibv_send_wr* bad = nullptr;
-  return ibv_post_send(qp, &wr, &bad);
+  return ibv_post_send(qp, wrs.data(), &bad);
 }
 
 namespace {

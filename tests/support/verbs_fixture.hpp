@@ -181,6 +181,7 @@ struct SendSpec {
   uint64_t compare_add = 0, swap = 0;  // of an atomic
 };
 int post(ibv_qp* qp, const SendSpec& spec);
+int post_list(ibv_qp* qp, const std::vector<SendSpec>& specs);  // in one call
 int post_recv(ibv_qp* qp, uint64_t id, const std::vector<Piece>& pieces);
 int post_recv(ibv_srq* srq, uint64_t id, const std::vector<Piece>& pieces);
 

@@ -66,11 +66,16 @@ void copy_direct(const Peer& peer, Direction direction, std::span<const iovec> l
   }
 }
 
+ssize_t attach(const Peer& peer, Direction direction, std::span<const iovec> local,
+               std::span<const iovec> remote) {
+  const auto call = direction == Direction::to_peer ? &::process_vm_writev : &::process_vm_readv;
+  return call(peer.identity().pid, local.data(), local.size(), remote.data(), remote.size(), 0);
+}
+
 CopyResult copy_attached(const Peer& peer, Direction direction, std::span<const iovec> local,
                          uint64_t remote, uint64_t bytes) {
   const iovec theirs{reinterpret_cast<void*>(remote), bytes};
-  const auto call = direction == Direction::to_peer ? &::process_vm_writev : &::process_vm_readv;
-  const ssize_t moved = call(peer.identity().pid, local.data(), local.size(), &theirs, 1, 0);
+  const ssize_t moved = attach(peer, direction, local, {&theirs, 1});
   if (moved == static_cast<ssize_t>(bytes)) return CopyResult::done;
   if (moved >= 0 || errno == EFAULT) return CopyResult::fault;
   // A process that is ending may be refused before it is not found: look which of the two it is.
@@ -89,6 +94,13 @@ CopyResult copy(const Peer& peer, Direction direction, std::span<const iovec> lo
   if (!peer.can_attach()) return CopyResult::refused;
   if (!peer.confirm_alive(now_ns())) return CopyResult::gone;
   return copy_attached(peer, direction, local, remote.address, bytes);
+}
+
+uint64_t copy_many(const Peer& peer, Direction direction, std::span<const iovec> local,
+                   std::span<const iovec> remote, uint64_t bytes) {
+  if (bytes == 0 || !peer.can_attach() || !peer.confirm_alive(now_ns())) return 0;
+  const ssize_t moved = attach(peer, direction, local, remote);
+  return moved < 0 ? 0 : static_cast<uint64_t>(moved);
 }
 
 }  // namespace noria::soft

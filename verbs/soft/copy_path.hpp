@@ -40,6 +40,11 @@ inline uint8_t* direct_address(const Peer& peer, const Range& range, uint64_t by
 CopyResult copy(const Peer& peer, Direction direction, std::span<const iovec> local,
                 const Range& remote, uint64_t bytes);
 
+// The same for many ranges of the peer's memory at once, by attach alone: `bytes`, in order. How
+// many are through, from the first on; where not all are, copy() says why.
+uint64_t copy_many(const Peer& peer, Direction direction, std::span<const iovec> local,
+                   std::span<const iovec> remote, uint64_t bytes);
+
 // A copy whose 8-byte words become visible in ascending order where source and target allow it
 // (up to kOrderedBytes), so that small records can validate themselves.
 constexpr uint64_t kOrderedBytes = 64;

@@ -1,6 +1,7 @@
 // The send queue at work: its requests take effect in order, and complete in order.
 #include <algorithm>
 
+#include "verbs/soft/batch.hpp"
 #include "verbs/soft/completion_queue.hpp"
 #include "verbs/soft/device_time.hpp"
 #include "verbs/soft/engine.hpp"
@@ -90,9 +91,23 @@ NORIA_HOT void conclude(Qp& qp, Wqe& wqe, ibv_wc_status status) {
   complete(qp, wqe, status);
 }
 
+// Ends the next requests, which took effect together. How many bytes they moved.
+NORIA_HOT uint64_t conclude_batch(Qp& qp, uint64_t count) {
+  uint64_t bytes = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    Wqe& wqe = qp.wqe(qp.executed);
+    bytes += wqe.bytes;
+    conclude(qp, wqe, IBV_WC_SUCCESS);
+  }
+  wake_target(qp);
+  return bytes;
+}
+
 // Executes until the queue is empty, waits, or has used up the budget. Under exec.
 NORIA_HOT Progress execute(Qp& qp, uint64_t budget) {
-  while (qp.executed != qp.send_tail.load(std::memory_order_acquire)) {  // pairs with post_send()
+  while (true) {
+    const uint64_t end = qp.send_tail.load(std::memory_order_acquire);  // pairs with post_send()
+    if (qp.executed == end) return Progress::idle;
     Wqe& wqe = qp.wqe(qp.executed);
     // acquire: a flush sees what led to the error; pairs with enter_error().
     const uint32_t state = qp.current.load(std::memory_order_acquire);
@@ -101,6 +116,12 @@ NORIA_HOT Progress execute(Qp& qp, uint64_t budget) {
       continue;
     }
     if (state != IBV_QPS_RTS) return Progress::idle;
+    if (const uint64_t count = move_batch(qp, end); count > 0) {
+      const uint64_t bytes = conclude_batch(qp, count);
+      if (bytes >= budget) return Progress::wants_more;
+      budget -= bytes;
+      continue;
+    }
     const uint64_t before = qp.moved;
     const Outcome outcome = qp.faults == nullptr ? take_step(qp, wqe) : take_faulty_step(qp, wqe);
     if (outcome.step == Step::waits) return Progress::waits;
@@ -117,7 +138,6 @@ NORIA_HOT Progress execute(Qp& qp, uint64_t budget) {
       budget -= bytes;
     }
   }
-  return Progress::idle;
 }
 
 // The same where a request that took effect does not complete at once: on a shaped link, and where

@@ -10,26 +10,10 @@
 #include "verbs/soft/device_time.hpp"
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/landing.hpp"
+#include "verbs/soft/mark.hpp"
 
 namespace noria::soft {
 namespace {
-
-// Names what we are about to touch, for as long as it lives. Whoever revokes it afterwards waits;
-// whoever revoked it before is seen by the checks that follow.
-class Mark {
- public:
-  Mark(Qp& qp, uint32_t key) : word_(qp.shared.mark) {
-    // seq_cst, as are the looks at state and key that follow: the mark is visible before they are
-    // made; pairs with the fence between revoking and reading marks.
-    word_.exchange(make_mark(qp.attr.dest_qp_num, key), std::memory_order_seq_cst);
-  }
-  ~Mark() { word_.store(0, std::memory_order_release); }  // our copies come before
-  Mark(const Mark&) = delete;
-  Mark& operator=(const Mark&) = delete;
-
- private:
-  Word64& word_;
-};
 
 // The message is there: the receiver may see it.
 NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t flags) {
@@ -46,7 +30,8 @@ NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t f
   // Publishes notice and payload, pairs with harvest(); seq_cst for wake_target().
   qp.shared.tail.exchange(qp.receives_taken, std::memory_order_seq_cst);
   const bool is_solicited = (wqe.flags & IBV_SEND_SOLICITED) != 0 || status != IBV_WC_SUCCESS;
-  qp.wakes = is_solicited ? Arm::solicited : Arm::any;
+  // Of several messages that were left before anybody is woken: one that is solicited.
+  if (qp.wakes != Arm::solicited) qp.wakes = is_solicited ? Arm::solicited : Arm::any;
 }
 
 // The request broke a rule of the target: as on hardware, its queue pair goes to error too.
@@ -103,13 +88,6 @@ void count_traffic(Qp& qp, const Wqe& wqe) {
 NORIA_HOT Cut next_cut(const Qp& qp, const Wqe& wqe, uint64_t moved, uint64_t limit) {
   return qp.engine.places_late() ? next_cut_late(wqe.bytes, moved, limit, wqe.remote_address)
                                  : next_cut_early(wqe.bytes, moved, limit);
-}
-
-// All bytes are where they belong.
-NORIA_HOT Outcome end_move(Qp& qp, const Wqe& wqe) {
-  count_traffic(qp, wqe);
-  if (wqe.takes_receive()) announce(qp, wqe, IBV_WC_SUCCESS, 0);
-  return {Step::finished};
 }
 
 // Moves what is next, of `limit` bytes that may.
@@ -287,6 +265,12 @@ bool ask_for_receives(Qp& qp) {
 }
 
 }  // namespace
+
+NORIA_HOT Outcome end_move(Qp& qp, const Wqe& wqe) {
+  count_traffic(qp, wqe);
+  if (wqe.takes_receive()) announce(qp, wqe, IBV_WC_SUCCESS, 0);
+  return {Step::finished};
+}
 
 [[gnu::noinline]] Outcome wait_for(Qp& qp, Wqe& wqe, Wait why) {
   Pieces local;

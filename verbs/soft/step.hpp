@@ -21,6 +21,9 @@ struct Outcome {
 constexpr Outcome fail(ibv_wc_status status) { return {Step::failed, status}; }
 
 Outcome take_step(Qp& qp, Wqe& wqe);
+// The request's bytes are all where they belong: counts them, and tells the target if it is a
+// message. Under the mark.
+Outcome end_move(Qp& qp, const Wqe& wqe);
 // The wait of the next request: goes on, or ends in an error after the time that the connection's
 // attributes give it. Mistakes of our own do not wait.
 Outcome wait_for(Qp& qp, Wqe& wqe, Wait why);
