@@ -17,13 +17,7 @@ namespace noria::perf {
 namespace {
 
 constexpr Nanoseconds kPatience = 60_s;  // valgrind is fifty times slower than the machine
-constexpr uint64_t kWarmups = 200;       // more than any window or batch
-
-// What is inside is counted; the body is part of it, so that no call comes between.
-template <class Body>
-[[gnu::noinline]] void noria_measured(Body body) {
-  body();
-}
+constexpr uint64_t kWarmups = kBudgetWarmups;
 
 [[noreturn]] void give_up(const std::string& why) { throw ToolError(Exit::environment, why); }
 
@@ -294,25 +288,29 @@ void run_all_reduces(uint64_t count) {
 }  // namespace
 
 const std::vector<Operation>& budgeted_operations() {
-  static const std::vector<Operation> list{
-      {"send_8B", "SendConnection::try_send of 8 bytes and the polls until it is done", 1000,
-       [](uint64_t n) { run_messages(8, Side::send, n); }},
-      {"recv_8B", "RecvConnection::try_recv of 8 bytes and the polls until it is done", 1000,
-       [](uint64_t n) { run_messages(8, Side::recv, n); }},
-      {"send_512K", "the same of 512 KiB over one queue pair", 200,
-       [](uint64_t n) { run_messages(512 << 10, Side::send, n); }},
-      {"recv_512K", "the same of 512 KiB over one queue pair", 200,
-       [](uint64_t n) { run_messages(512 << 10, Side::recv, n); }},
-      {"read_8B", "RecvConnection::try_read of 8 bytes and the polls until it is done", 1000,
-       run_reads},
-      {"grad_ready_arena", "noria_grad_ready, gradients in place; 200 tensors of 256 bytes", 2000,
-       [](uint64_t n) { run_gradients(true, n); }},
-      {"grad_ready_copy", "noria_grad_ready, with the copy of 256 bytes", 2000,
-       [](uint64_t n) { run_gradients(false, n); }},
-      {"all_reduce_8B_call", "noria_all_reduce of 8 bytes, and noria_work_test when it is done",
-       200, run_all_reduces},
-      {"all_reduce_8B_ring", "the ring's work for it, both ranks together", 500, run_ring},
-  };
+  static const std::vector<Operation> list = [] {
+    std::vector<Operation> all{
+        {"send_8B", "SendConnection::try_send of 8 bytes and the polls until it is done", 1000,
+         [](uint64_t n) { run_messages(8, Side::send, n); }},
+        {"recv_8B", "RecvConnection::try_recv of 8 bytes and the polls until it is done", 1000,
+         [](uint64_t n) { run_messages(8, Side::recv, n); }},
+        {"send_512K", "the same of 512 KiB over one queue pair", 200,
+         [](uint64_t n) { run_messages(512 << 10, Side::send, n); }},
+        {"recv_512K", "the same of 512 KiB over one queue pair", 200,
+         [](uint64_t n) { run_messages(512 << 10, Side::recv, n); }},
+        {"read_8B", "RecvConnection::try_read of 8 bytes and the polls until it is done", 1000,
+         run_reads},
+        {"grad_ready_arena", "noria_grad_ready, gradients in place; 200 tensors of 256 bytes", 2000,
+         [](uint64_t n) { run_gradients(true, n); }},
+        {"grad_ready_copy", "noria_grad_ready, with the copy of 256 bytes", 2000,
+         [](uint64_t n) { run_gradients(false, n); }},
+        {"all_reduce_8B_call", "noria_all_reduce of 8 bytes, and noria_work_test when it is done",
+         200, run_all_reduces},
+        {"all_reduce_8B_ring", "the ring's work for it, both ranks together", 500, run_ring},
+    };
+    for (const Operation& operation : plugin_operations()) all.push_back(operation);
+    return all;
+  }();
   return list;
 }
 

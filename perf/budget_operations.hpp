@@ -21,8 +21,19 @@ struct Operation {
   const char* what;             // for --help
   uint64_t count;               // of one run
   void (*run)(uint64_t count);  // throws ToolError
+  bool is_of_library = false;   // what the tool itself executes is left out
 };
 
+// What is inside is counted; the body is part of it, so that no call comes between.
+template <class Body>
+[[gnu::noinline]] void noria_measured(Body body) {
+  body();
+}
+
+inline constexpr uint64_t kBudgetWarmups = 200;  // more than any window or batch
+
+// All of them; those through NCCL's table are budget_plugin.cc's.
 const std::vector<Operation>& budgeted_operations();
+std::vector<Operation> plugin_operations();
 
 }  // namespace noria::perf

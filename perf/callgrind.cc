@@ -38,10 +38,11 @@ bool is_cost(std::string_view line) {
 
 }  // namespace
 
-std::optional<uint64_t> instructions_outside(std::string_view text, std::string_view library) {
+std::optional<uint64_t> instructions_outside(std::string_view text, std::string_view library,
+                                             std::string_view program) {
   Names objects;
   bool counts_instructions = false;
-  bool is_inside = false, calls_inside = false, is_call = false;
+  bool is_inside = false, is_program = false, calls_inside = false, is_call = false;
   uint64_t own = 0, calls = 0;
   while (!text.empty()) {
     const size_t end = text.find('\n');
@@ -50,7 +51,9 @@ std::optional<uint64_t> instructions_outside(std::string_view text, std::string_
     if (line.starts_with("events: ")) {
       counts_instructions = line == "events: Ir";
     } else if (line.starts_with("ob=")) {
-      is_inside = objects.resolve(line.substr(3)).ends_with(library);
+      const std::string object = objects.resolve(line.substr(3));
+      is_inside = object.ends_with(library);
+      is_program = !program.empty() && object.ends_with(program);
       calls_inside = is_inside;
     } else if (line.starts_with("cob=")) {
       calls_inside = objects.resolve(line.substr(4)).ends_with(library);
@@ -58,7 +61,7 @@ std::optional<uint64_t> instructions_outside(std::string_view text, std::string_
       is_call = true;  // the next line is the cost of all that the call did
     } else if (is_cost(line)) {
       if (!is_call)
-        own += cost_of(line);
+        own += is_program ? 0 : cost_of(line);
       else if (calls_inside && !is_inside)
         calls += cost_of(line);
       if (is_call) calls_inside = is_inside;

@@ -34,8 +34,9 @@ struct Options {
 std::string help_text() {
   std::string text =
       "Counts instructions a message and side, or a call, under callgrind (the package valgrind), "
-      "and compares them with the budgets of a file. Messages are between two domains of one "
-      "process on the software HCA; what the HCA itself executes is not counted. Operations:\n";
+      "and compares them with the budgets of a file. Messages are between two domains, or comms of "
+      "the NCCL plugin, of one process on the software HCA; what the HCA itself executes is not "
+      "counted. Operations:\n";
   for (const Operation& operation : budgeted_operations())
     text += "  " + std::string(operation.name) + "  " + operation.what + "\n";
   return text + "Exit: 0 within budget, 1 a budget is exceeded, 2 usage, 3 environment.";
@@ -101,7 +102,8 @@ double count(const Operation& operation) {
   std::ifstream file(output.path());
   std::ostringstream text;
   text << file.rdbuf();
-  const auto instructions = instructions_outside(text.str(), kDevice);
+  const auto instructions =
+      instructions_outside(text.str(), kDevice, operation.is_of_library ? kName : "");
   if (!instructions || *instructions == 0)
     throw ToolError(Exit::environment, std::string(operation.name) +
                                            ": callgrind counted nothing; was the tool stripped of "

@@ -10,4 +10,12 @@ if(TARGET noria_nccl_net AND TARGET noria_softverbs)
              SOURCES conformance/nccl_net_test.cc LIBS noria_nccl_driver)
   noria_test(NAME nccl_memory_test LABELS conformance plugin TIMEOUT 240
              SOURCES conformance/nccl_memory_test.cc LIBS noria_nccl_driver)
+
+  # no-sanitizer: it puts its own malloc and locks before libc's.
+  noria_test(NAME nccl_cost_test LABELS conformance plugin no-sanitizer
+             SOURCES conformance/nccl_cost_test.cc)
+  target_compile_definitions(nccl_cost_test
+                             PRIVATE NORIA_NET_PLUGIN_FILE="$<TARGET_FILE:noria_nccl_net>")
+  set_target_properties(nccl_cost_test PROPERTIES ENABLE_EXPORTS ON)
+  add_dependencies(nccl_cost_test noria_nccl_net noria_softverbs)
 endif()

@@ -54,6 +54,11 @@ calls=2 0
 totals: 480
 )";
 
+TEST(Callgrind, What_the_counting_program_executes_itself_may_be_left_out_too) {
+  // 40 of libc on its behalf.
+  EXPECT_EQ(instructions_outside(kProfile, "libdevice.so", "/tool"), 40U);
+}
+
 TEST(Callgrind, What_one_library_did_and_had_done_is_left_out) {
   // 100 + 10 + 30 of the tool, 40 of libc on its behalf.
   EXPECT_EQ(instructions_outside(kProfile, "libdevice.so"), 180U);

@@ -1,0 +1,164 @@
+// What a call of NCCL's costs in instructions: the plugin as it is built, through the table that
+// dlsym() finds, both ends in this thread. On the software HCA a message between two queue pairs of
+// one process is there when isend() returns, so that each call succeeds at once, and one call is
+// collected at a time.
+
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/dl.hpp"
+#include "base/units.hpp"
+#include "perf/budget_operations.hpp"
+#include "perf/exit_codes.hpp"
+#include "perf/machine.hpp"
+#include "plugin/abi/caller.hpp"
+
+namespace noria::perf {
+namespace {
+
+namespace abi = plugin::abi;
+
+using Table = abi::NetV12;
+constexpr int kVersion = 12;
+constexpr Nanoseconds kPatience = 60_s;  // valgrind is fifty times slower than the machine
+
+void log_nothing(abi::LogLevel, unsigned long, const char*, int, const char*, ...) {}
+
+void require(bool is_true, const char* what) {
+  if (!is_true)
+    throw ToolError(Exit::environment, std::string(what) + " failed, or did not succeed at once");
+}
+void require(abi::Result result, const char* what) {
+  require(result == abi::Result::success, what);
+}
+
+SharedObject open_plugin() {
+  auto opened = SharedObject::open(own_folder() + "../lib/libnccl-net-noria.so");
+  if (!opened) throw ToolError(Exit::environment, opened.failure());
+  return std::move(*opened);
+}
+
+// A connection of this process with itself, and memory on both sides.
+class PluginPair {
+ public:
+  explicit PluginPair(uint64_t bytes) : bytes_(bytes), from_(bytes), to_(bytes) {
+    abi::Config config{.traffic_class = -1};
+    require(table_.init(&context_, 1, &config, log_nothing, nullptr), "init");
+    std::array<char, abi::kHandleBytes> handle{};
+    void* listener = nullptr;
+    require(table_.listen(context_, 0, handle.data(), &listener), "listen");
+    const Nanoseconds deadline = now_ns() + kPatience;
+    while (sender_ == nullptr || receiver_ == nullptr) {
+      require(now_ns() < deadline, "a connection of this process with itself");
+      abi::DeviceHandle* none = nullptr;
+      if (sender_ == nullptr)
+        require(table_.connect(context_, 0, handle.data(), &sender_, &none), "connect");
+      if (receiver_ == nullptr) require(table_.accept(listener, &receiver_, &none), "accept");
+    }
+    require(table_.close_listen(listener), "closeListen");
+    require(reg_mr(sender_, from_, &sent_from_), "regMr");
+    require(reg_mr(receiver_, to_, &received_to_), "regMr");
+  }
+  ~PluginPair() {
+    static_cast<void>(table_.dereg_mr(sender_, sent_from_));
+    static_cast<void>(table_.dereg_mr(receiver_, received_to_));
+    static_cast<void>(table_.close_send(sender_));
+    static_cast<void>(table_.close_recv(receiver_));
+    static_cast<void>(table_.finalize(context_));
+  }
+  PluginPair(const PluginPair&) = delete;
+  PluginPair& operator=(const PluginPair&) = delete;
+
+  void irecv() {
+    void* data = to_.get();
+    size_t bytes = bytes_;
+    int tag = 0;
+    require(table_.irecv(receiver_, 1, &data, &bytes, &tag, &received_to_, nullptr, &received_),
+            "irecv");
+  }
+  void isend() {
+    require(table_.isend(sender_, from_.get(), bytes_, 0, sent_from_, nullptr, &sent_), "isend");
+  }
+  void test_recv() { test(received_); }
+  void test_send() { test(sent_); }
+  void test_nothing() {
+    int is_done = 0, bytes = 0;
+    require(table_.test(received_, &is_done, &bytes), "test");
+    require(is_done == 0, "a test of what is not there");
+  }
+  void posted() const { require(received_ != nullptr && sent_ != nullptr, "isend or irecv"); }
+
+ private:
+  abi::Result reg_mr(void* comm, const Buffer& buffer, void** memory) {
+    return table_.reg_mr(comm, buffer.get(), bytes_, abi::kPointerHost, memory);
+  }
+  void test(void* request) {
+    int is_done = 0, bytes = 0;
+    require(table_.test(request, &is_done, &bytes), "test");
+    require(is_done == 1, "test");
+  }
+
+  const uint64_t bytes_;
+  const SharedObject library_ = open_plugin();
+  const Table& table_ =
+      *static_cast<const Table*>(library_.find(abi::table_symbol(kVersion).c_str()));
+  Buffer from_, to_;
+  void* context_ = nullptr;
+  void* sender_ = nullptr;
+  void* receiver_ = nullptr;
+  void* sent_from_ = nullptr;
+  void* received_to_ = nullptr;
+  void* sent_ = nullptr;
+  void* received_ = nullptr;
+};
+
+enum class Counted { none, send, receive, empty_test };
+
+void run_plugin(uint64_t bytes, Counted counted, uint64_t count) {
+  PluginPair pair(bytes);
+  const auto message = [&](Counted side) {
+    const auto irecv = [&] { pair.irecv(); };
+    const auto isend = [&] { pair.isend(); };
+    const auto test_recv = [&] { pair.test_recv(); };
+    const auto test_send = [&] { pair.test_send(); };
+    const auto test_nothing = [&] { pair.test_nothing(); };
+    side == Counted::receive ? noria_measured(irecv) : irecv();
+    side == Counted::empty_test ? noria_measured(test_nothing) : test_nothing();
+    side == Counted::send ? noria_measured(isend) : isend();
+    pair.posted();
+    side == Counted::receive ? noria_measured(test_recv) : test_recv();
+    side == Counted::send ? noria_measured(test_send) : test_send();
+  };
+  for (uint64_t i = 0; i < kBudgetWarmups; ++i) message(Counted::none);
+  for (uint64_t i = 0; i < count; ++i) message(counted);
+}
+
+void run_striped(Counted counted, uint64_t count) {
+  ::setenv("NORIA_QPS_PER_CONNECTION", "4", 1);
+  run_plugin(512_KiB, counted, count);
+}
+
+}  // namespace
+
+std::vector<Operation> plugin_operations() {
+  return {
+      {"nccl_isend_64K", "NCCL's isend of 64 KiB and the test that finds it done", 500,
+       [](uint64_t n) { run_plugin(64_KiB, Counted::send, n); }, true},
+      {"nccl_irecv_64K", "NCCL's irecv of 64 KiB and the test that finds it done", 500,
+       [](uint64_t n) { run_plugin(64_KiB, Counted::receive, n); }, true},
+      {"nccl_isend_512K", "the same of 512 KiB", 200,
+       [](uint64_t n) { run_plugin(512_KiB, Counted::send, n); }, true},
+      {"nccl_irecv_512K", "the same of 512 KiB", 200,
+       [](uint64_t n) { run_plugin(512_KiB, Counted::receive, n); }, true},
+      {"nccl_isend_4qps", "the same of 512 KiB, split over 4 queue pairs", 200,
+       [](uint64_t n) { run_striped(Counted::send, n); }, true},
+      {"nccl_irecv_4qps", "the same of 512 KiB, split over 4 queue pairs", 200,
+       [](uint64_t n) { run_striped(Counted::receive, n); }, true},
+      {"nccl_test_empty", "NCCL's test of a receive that nothing has come for", 1000,
+       [](uint64_t n) { run_plugin(8, Counted::empty_test, n); }, true},
+  };
+}
+
+}  // namespace noria::perf
