@@ -33,6 +33,11 @@ if(TARGET all_reduce_perf)
     NORIA_NET_PLUGIN_FILE="$<TARGET_FILE:noria_nccl_net>"
     NORIA_NO_PLUGIN_FILE="$<TARGET_FILE:noria_softverbs>")
   add_dependencies(net_perf_test net_perf)
+  # no-sanitizer: perftest is not instrumented.
+  noria_test(NAME compare_net_test LABELS e2e no-sanitizer TIMEOUT 120
+             SOURCES e2e/compare_net_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
+  target_compile_definitions(compare_net_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
+  add_dependencies(compare_net_test compare_net)
   noria_test(NAME slot_baseline_test LABELS e2e SOURCES e2e/slot_baseline_test.cc e2e/tool_runs.cc
              LIBS noria_perf_pure)
   target_compile_definitions(slot_baseline_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")

@@ -1,0 +1,26 @@
+// A program of perftest between two processes of this machine, on the software HCA.
+//
+// Both sides are started by one shell; the client tries until the server listens.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+
+namespace noria::perf {
+
+struct PerftestRow {
+  double average = 0;     // of a bandwidth test: messages a second
+  double typical_us = 0;  // of a latency test: one way
+};
+
+// `program` with its flags, as "ib_write_bw -t 8". Throws ToolError (environment) where it is not
+// installed, fails, or prints no row within `limit`.
+PerftestRow run_perftest(const std::string& program, uint64_t bytes, uint64_t iterations,
+                         Nanoseconds limit);
+
+}  // namespace noria::perf
