@@ -35,4 +35,5 @@ function(noria_fuzz)
 endfunction()
 
 noria_fuzz(NAME params)
+noria_fuzz(NAME hca_filter)
 noria_fuzz(NAME soft_faults)
