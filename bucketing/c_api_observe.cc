@@ -29,6 +29,8 @@ noria_status noria_observe_param(uint32_t index, noria_param_info* info) {
   std::snprintf(full.default_value, sizeof full.default_value, "%s", row.default_text.c_str());
   std::snprintf(full.accepts, sizeof full.accepts, "%s", row.accepts.c_str());
   std::snprintf(full.sentence, sizeof full.sentence, "%s", row.sentence);
+  std::snprintf(full.nccl_name, sizeof full.nccl_name, "%s", row.nccl_name.c_str());
+  std::snprintf(full.source, sizeof full.source, "%s", row.source.c_str());
   if (auto written = write_struct(info, full, "noria_param_info"); !written)
     return refuse(written.failure());
   return NORIA_OK;

@@ -25,9 +25,13 @@ Json port_json(const verbs::PortInfo& port) {
   return {{"device", port.device},
           {"port", port.port},
           {"active", port.is_active},
+          {"state", port.state},
           {"link", port.is_ethernet ? "ethernet" : "infiniband"},
           {"gbit", static_cast<double>(port.speed_mbps) / 1000},
           {"lid", port.lid},
+          {"gid", port.gid},
+          {"gid_index", port.gid_index},
+          {"gid_type", port.gid_type},
           {"numa", port.numa_node},
           {"path", port.sysfs_path}};
 }
@@ -53,6 +57,8 @@ Json params_json() {
     json.push_back({{"name", info.name},
                     {"value", info.value},
                     {"default", info.default_value},
+                    {"source", info.source},
+                    {"nccl_name", info.nccl_name},
                     {"is_default", info.is_default != 0},
                     {"accepts", info.accepts},
                     {"sentence", info.sentence}});
@@ -71,25 +77,30 @@ void print_provider(const char* who, const Json& json) {
   if (const std::string notice = text_of(json, "notice"); !notice.empty())
     std::printf("  %s\n", notice.c_str());
   for (const Json& port : json.at("ports"))
-    std::printf("  %s port %d: %s, %s, %g Gbit/s, NUMA node %d\n", text_of(port, "device").c_str(),
-                port.at("port").get<int>(), port.at("active").get<bool>() ? "active" : "not active",
-                text_of(port, "link").c_str(), port.at("gbit").get<double>(),
-                port.at("numa").get<int>());
+    std::printf("  %s port %d: %s, %s, %g Gbit/s, NUMA node %d, GID %u %s (%s)\n",
+                text_of(port, "device").c_str(), port.at("port").get<int>(),
+                text_of(port, "state").c_str(), text_of(port, "link").c_str(),
+                port.at("gbit").get<double>(), port.at("numa").get<int>(),
+                port.at("gid_index").get<unsigned>(), text_of(port, "gid").c_str(),
+                text_of(port, "gid_type").c_str());
 }
 
 void print(const Json& json) {
   std::printf("noria %s\n", text_of(json, "library_version").c_str());
   print_provider("verbs, for collectives", json.at("collectives"));
   print_provider("verbs, for the NCCL plugin", json.at("plugin"));
-  std::printf("parameters (* set by the environment)\n");
+  std::printf("parameters (* not the default)\n");
   for (const Json& param : json.at("parameters")) {
     const auto shown = [&](const char* key) {
       const std::string text = text_of(param, key);
       return text.empty() ? std::string("-") : text;
     };
-    std::printf("%c %-26s %-12s default %-8s takes %s\n    %s\n",
+    const std::string nccl_name = text_of(param, "nccl_name");
+    std::printf("%c %-28s %-12s from %-10s default %-8s takes %s%s\n    %s\n",
                 param.at("is_default").get<bool>() ? ' ' : '*', text_of(param, "name").c_str(),
-                shown("value").c_str(), shown("default").c_str(), text_of(param, "accepts").c_str(),
+                shown("value").c_str(), text_of(param, "source").c_str(), shown("default").c_str(),
+                text_of(param, "accepts").c_str(),
+                nccl_name.empty() ? "" : (", or NCCL's " + nccl_name).c_str(),
                 text_of(param, "sentence").c_str());
   }
 }
@@ -97,8 +108,7 @@ void print(const Json& json) {
 int body(int argc, char** argv) {
   CLI::App app(
       "Shows the version, the verbs library and devices that noria would use here, and every "
-      "NORIA_ "
-      "variable with its value.\n"
+      "variable with its value and where that comes from.\n"
       "Exit: 0, 2 usage or a bad variable, 3 no device.",
       kName);
   bool as_json = false;

@@ -15,9 +15,21 @@ using abi::Result;
 // What both sides must agree on above the transport: that they are this plugin, and its version.
 constexpr uint64_t kFingerprint = 0x6e63'636c'6e65'7401;  // "ncclnet", 1
 
-transport::ConnectOptions connect_options() {
+// NCCL says a negative one where the user gave none.
+bool is_traffic_class(int given) { return given <= UINT8_MAX; }
+constexpr const char* kBadTrafficClass = "the communicator's traffic class is over 255";
+
+// What NCCL waits for an acknowledgement: about 4 s, and half a minute with 7 retries.
+constexpr uint8_t kAckTimeout = 20;
+
+transport::ConnectOptions connect_options(int traffic_class) {
   // The peer's rank may compute for minutes before it accepts: NCCL knows when to give up.
-  return {.fingerprint = kFingerprint, .peer_name = "the peer", .waits_for_ever = true};
+  transport::ConnectOptions options{.fingerprint = kFingerprint,
+                                    .peer_name = "the peer",
+                                    .ack_timeout = kAckTimeout,
+                                    .waits_for_ever = true};
+  if (traffic_class >= 0) options.traffic_class = static_cast<uint8_t>(traffic_class);
+  return options;
 }
 
 Result result_of(Status status) {
@@ -122,10 +134,11 @@ Result close(const char* function, void* comm, Kind kind) {
 
 // ---- communicators ------------------------------------------------------------------------------
 
-Result init(void** context, uint64_t communicator, abi::Logger logger) {
+Result init(void** context, uint64_t communicator, int traffic_class, abi::Logger logger) {
   send_log_to(logger);
   if (context == nullptr) return refuse("init", "context is NULL");
-  *context = registry().open(communicator);
+  if (!is_traffic_class(traffic_class)) return refuse("init", kBadTrafficClass);
+  *context = registry().open(communicator, traffic_class);
   log(LogLevel::info, "noria " NORIA_PLUGIN_VERSION ", wire %u: communicator 0x%llx",
       unsigned{transport::wire::kVersion}, static_cast<unsigned long long>(communicator));
   return Result::success;
@@ -168,7 +181,8 @@ Result listen(void* context, int device, void* handle, void** listen_comm) {
   if (!domain) return domain.failure();
   auto object = std::make_unique<Listening>(static_cast<Context*>(context));
   object->domain = std::move(*domain);
-  auto listener = transport::Listener::open(*object->domain, setup->host, connect_options());
+  auto listener = transport::Listener::open(*object->domain, setup->host,
+                                            connect_options(object->context()->traffic_class));
   if (!listener) return fail(listener.failure(), "cannot listen on " + setup->host);
   object->listener = std::move(*listener);
   static_assert(sizeof(transport::Handle) == abi::kHandleBytes);
@@ -177,9 +191,10 @@ Result listen(void* context, int device, void* handle, void** listen_comm) {
   return Result::success;
 }
 
-Result connect(void* context, int device, const void* handle, void** send_comm) {
+Result connect(void* context, int device, int traffic_class, const void* handle, void** send_comm) {
   if (handle == nullptr || send_comm == nullptr) return refuse("connect", "an argument is NULL");
   *send_comm = nullptr;
+  if (!is_traffic_class(traffic_class)) return refuse("connect", kBadTrafficClass);
   auto* const owner = static_cast<Context*>(context);
   transport::Handle called;
   std::memcpy(called.bytes.data(), handle, abi::kHandleBytes);
@@ -191,7 +206,9 @@ Result connect(void* context, int device, const void* handle, void** send_comm) 
     if (!domain) return domain.failure();
     way = std::make_unique<Connecting>();
     way->domain = std::move(*domain);
-    auto connector = transport::Connector::start(*way->domain, called, connect_options());
+    auto connector = transport::Connector::start(
+        *way->domain, called,
+        connect_options(traffic_class >= 0 ? traffic_class : owner->traffic_class));
     if (!connector)
       return fail(connector.failure(),
                   "cannot connect: the handle is none of ours, or the device gives no queue pair");

@@ -17,7 +17,8 @@
 
 namespace noria::plugin {
 
-abi::Result init(void** context, uint64_t communicator, abi::Logger logger);
+// A traffic class that is negative was not given; connect()'s wins over that of the context.
+abi::Result init(void** context, uint64_t communicator, int traffic_class, abi::Logger logger);
 abi::Result init_shared(abi::Logger logger);  // of versions without contexts
 abi::Result finalize(void* context);
 abi::Result devices(int* count);
@@ -25,7 +26,8 @@ abi::Result devices(int* count);
 const Device* find_device(const Setup* setup, int index);
 
 abi::Result listen(void* context, int device, void* handle, void** listen_comm);
-abi::Result connect(void* context, int device, const void* handle, void** send_comm);
+abi::Result connect(void* context, int device, int traffic_class, const void* handle,
+                    void** send_comm);
 abi::Result accept(void* listen_comm, void** recv_comm);
 abi::Result reg_mr(void* comm, void* data, size_t bytes, int type, void** memory);
 abi::Result dereg_mr(void* comm, void* memory);

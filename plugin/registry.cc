@@ -35,22 +35,23 @@ Registry& registry() {
   return *made.release();
 }
 
-Context* Registry::add(uint64_t communicator) {
+Context* Registry::add(uint64_t communicator, int traffic_class) {
   if (setup_ == nullptr) setup_ = Setup::load();
-  auto context = std::make_unique<Context>(Context{.communicator = communicator});
+  auto context = std::make_unique<Context>(
+      Context{.communicator = communicator, .traffic_class = traffic_class});
   Context* const made = context.get();
   contexts_.emplace(made, std::move(context));
   return made;
 }
 
-Context* Registry::open(uint64_t communicator) {
+Context* Registry::open(uint64_t communicator, int traffic_class) {
   const MutexLock lock(mutex_);
-  return add(communicator);
+  return add(communicator, traffic_class);
 }
 
 Context* Registry::open_shared() {
   const MutexLock lock(mutex_);
-  if (shared_ == nullptr) shared_ = add(0);
+  if (shared_ == nullptr) shared_ = add(0, -1);
   return shared_;
 }
 

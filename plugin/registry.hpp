@@ -27,6 +27,7 @@ namespace noria::plugin {
 
 struct Context {
   uint64_t communicator = 0;
+  int traffic_class = -1;  // negative: not given
 };
 
 using HandleBytes = std::array<std::byte, abi::kHandleBytes>;
@@ -34,7 +35,7 @@ using HandleBytes = std::array<std::byte, abi::kHandleBytes>;
 class Registry {
  public:
   // The first context finds the devices anew.
-  Context* open(uint64_t communicator) NORIA_EXCLUDES(mutex_);
+  Context* open(uint64_t communicator, int traffic_class) NORIA_EXCLUDES(mutex_);
   // The one of NCCL versions that have none; made when it is first asked for.
   Context* open_shared() NORIA_EXCLUDES(mutex_);
   Context* shared() NORIA_EXCLUDES(mutex_);
@@ -60,7 +61,7 @@ class Registry {
 
  private:
   using Way = std::pair<const Context*, HandleBytes>;
-  Context* add(uint64_t communicator) NORIA_REQUIRES(mutex_);
+  Context* add(uint64_t communicator, int traffic_class) NORIA_REQUIRES(mutex_);
 
   // Declared in the order of their births: connections need the devices.
   Mutex mutex_;

@@ -16,10 +16,16 @@ constexpr char kName[] = "noria";
 
 // ---- communicators ------------------------------------------------------------------------------
 
+constexpr int kNotGiven = -1;
+int traffic_class_of(const Config* config) {
+  return config != nullptr ? config->traffic_class : kNotGiven;
+}
+
 Result init_v10(Logger logger, ProfilerCallback) { return init_shared(logger); }
 
-Result init_v11(void** context, uint64_t communicator, Config*, Logger logger, ProfilerCallback) {
-  return init(context, communicator, logger);
+Result init_v11(void** context, uint64_t communicator, Config* config, Logger logger,
+                ProfilerCallback) {
+  return init(context, communicator, traffic_class_of(config), logger);
 }
 
 template <class Properties>
@@ -41,16 +47,16 @@ Result listen_v10(int device, void* handle, void** listen_comm) {
 }
 
 Result connect_v6(int device, void* handle, void** send_comm) {
-  return connect(registry().shared(), device, handle, send_comm);
+  return connect(registry().shared(), device, kNotGiven, handle, send_comm);
 }
 Result connect_v9(int device, void* handle, void** send_comm, DeviceHandle**) {
   return connect_v6(device, handle, send_comm);
 }
-Result connect_v10(int device, Config*, void* handle, void** send_comm, DeviceHandle**) {
-  return connect_v6(device, handle, send_comm);
+Result connect_v10(int device, Config* config, void* handle, void** send_comm, DeviceHandle**) {
+  return connect(registry().shared(), device, traffic_class_of(config), handle, send_comm);
 }
 Result connect_v11(void* context, int device, void* handle, void** send_comm, DeviceHandle**) {
-  return connect(context, device, handle, send_comm);
+  return connect(context, device, kNotGiven, handle, send_comm);
 }
 
 Result accept_v7(void* listen_comm, void** recv_comm, DeviceHandle**) {

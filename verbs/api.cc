@@ -1,5 +1,6 @@
 #include "verbs/api.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstring>
 
@@ -77,16 +78,28 @@ std::shared_ptr<const Api> Api::from_symbols(const Symbols& symbols) {
   return api;
 }
 
-Status Api::query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr) const {
+Status Api::query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr,
+                       uint32_t* speed) const {
   std::memset(attr, 0, sizeof *attr);
+  if (speed != nullptr) *speed = 0;
   verbs_context* const extended = extended_context(context);
   // Operations lie before the context and were appended towards the front: `sz` says how many.
   constexpr size_t kNeeded = sizeof(verbs_context) - offsetof(verbs_context, query_port);
   if (extended == nullptr || extended->sz < kNeeded || extended->query_port == nullptr)
     return call<&Symbols::query_port>(context, context, port,
                                       reinterpret_cast<_compat_ibv_port_attr*>(attr));
-  const int error = extended->query_port(context, port, attr, sizeof *attr);
-  return error == 0 ? Status() : failed("ibv_query_port", context, error, true);
+  // Newer libraries have one member more than our header may know, active_speed_ex; older ones
+  // leave it zero.
+  constexpr size_t kSpeedOffset = 52;
+  static_assert(offsetof(ibv_port_attr, port_cap_flags2) + sizeof(uint32_t) == kSpeedOffset);
+  alignas(ibv_port_attr) std::array<std::byte, kSpeedOffset + sizeof(uint32_t)> room{};
+  static_assert(sizeof room >= sizeof *attr);
+  const int error = extended->query_port(
+      context, port, reinterpret_cast<ibv_port_attr*>(room.data()), sizeof room);
+  if (error != 0) return failed("ibv_query_port", context, error, true);
+  std::memcpy(attr, room.data(), sizeof *attr);
+  if (speed != nullptr) std::memcpy(speed, room.data() + kSpeedOffset, sizeof *speed);
+  return {};
 }
 
 Result<ibv_cq*> Api::next_cq_event(ibv_comp_channel* channel) const {

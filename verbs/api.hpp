@@ -80,7 +80,10 @@ class Api {
 
   // ibv_query_port through the extended operation where the context has one: the plain function
   // fills only the fields that its first version knew.
-  Status query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr) const;
+  // `speed`, where it is asked for, is that of a lane in the library's wider form; 0 where it has
+  // none.
+  Status query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr,
+                    uint32_t* speed = nullptr) const;
 
   // The next queue whose event waits on a non-blocking channel; null when there is none.
   Result<ibv_cq*> next_cq_event(ibv_comp_channel* channel) const;

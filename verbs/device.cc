@@ -3,6 +3,11 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <utility>
+
+#include "base/log.hpp"
+#include "verbs/names.hpp"
+#include "verbs/port_path.hpp"
 
 namespace noria::verbs {
 namespace {
@@ -41,68 +46,38 @@ int read_numa_node(const std::string& sysfs_path) {
   return node;
 }
 
-PortInfo describe_port(const ibv_device& device, uint8_t number, const ibv_port_attr& attr) {
+// With the speeds that do not fit into the 8 bits of the plain attributes.
+struct WidePortAttr {
+  ibv_port_attr attr{};
+  uint32_t speed = 0;
+};
+
+Status query_wide_port(const Api& api, ibv_context* context, uint8_t port, WidePortAttr* wide) {
+  NORIA_TRY(api.query_port(context, port, &wide->attr, &wide->speed));
+  if (wide->speed == 0) wide->speed = wide->attr.active_speed;
+  return {};
+}
+
+PortInfo describe_port(const ibv_device& device, uint8_t number, const WidePortAttr& wide) {
+  const ibv_port_attr& attr = wide.attr;
   PortInfo info;
   info.device = device.name;
   info.port = number;
+  info.state = to_string(attr.state);
   info.is_active = attr.state == IBV_PORT_ACTIVE;
   info.is_ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-  info.speed_mbps = speed_mbps(attr);
+  info.speed_mbps = speed_mbps(wide.speed, attr.active_width);
   info.lid = attr.lid;
   info.sysfs_path = device.ibdev_path;
   info.numa_node = read_numa_node(info.sysfs_path);
   return info;
 }
 
-bool is_zero(const ibv_gid& gid) {
-  static constexpr ibv_gid kZero{};
-  return std::memcmp(&gid, &kZero, sizeof gid) == 0;
-}
-
-// ::ffff:a.b.c.d, the form of a RoCE address that is routed as IPv4.
-bool is_ipv4_mapped(const ibv_gid& gid) {
-  static constexpr uint8_t kPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::memcmp(gid.raw, kPrefix, sizeof kPrefix) == 0;
-}
-
-bool is_routable_roce(const Api& api, ibv_context* context, uint8_t port, uint32_t index) {
-  ibv_gid_entry entry{};
-  const Status asked = api.probe<&Symbols::query_gid_ex>(
-      context, context, static_cast<uint32_t>(port), index, &entry, 0u, sizeof entry);
-  // Where the type cannot be asked, tables list version 1 before version 2 of the same address, so
-  // that taking the last match is right.
-  return !asked.is_ok() || entry.gid_type == IBV_GID_TYPE_ROCE_V2;
-}
-
-// Ethernet wants the routable (version 2) IPv4 address; else the last entry that is set. InfiniBand
-// is addressed by LID and takes entry 0.
-void choose_gid(const Api& api, OpenPort& port) {
-  const auto length = static_cast<int>(
-      port.attr.gid_tbl_len < 256 ? port.attr.gid_tbl_len : 256);  // grh.sgid_index is 8 bits
-  bool has_mapped = false;
-  for (int i = 0; i < length; ++i) {
-    ibv_gid gid{};
-    if (!api.probe<&Symbols::query_gid>(port.context.get(), port.context.get(), port.info.port, i,
-                                        &gid)
-             .is_ok())
-      break;
-    if (is_zero(gid)) continue;
-    const bool is_mapped =
-        is_ipv4_mapped(gid) &&
-        is_routable_roce(api, port.context.get(), port.info.port, static_cast<uint32_t>(i));
-    if (has_mapped && !is_mapped) continue;
-    port.gid = gid;
-    port.gid_index = static_cast<uint8_t>(i);
-    has_mapped = is_mapped;
-    if (!port.info.is_ethernet) return;
-  }
-}
-
 }  // namespace
 
-uint32_t speed_mbps(const ibv_port_attr& attr) {
+uint32_t speed_mbps(uint32_t speed, uint8_t width) {
   uint32_t lane = 0;
-  switch (attr.active_speed) {        // powers of two, as the kernel numbers them
+  switch (speed) {                    // powers of two, as the kernel numbers them
     case 1: lane = 2'500; break;      // SDR
     case 2: lane = 5'000; break;      // DDR
     case 4: lane = 10'000; break;     // QDR
@@ -111,9 +86,10 @@ uint32_t speed_mbps(const ibv_port_attr& attr) {
     case 32: lane = 25'000; break;    // EDR
     case 64: lane = 50'000; break;    // HDR
     case 128: lane = 100'000; break;  // NDR
+    case 256: lane = 200'000; break;  // XDR
     default: break;
   }
-  switch (attr.active_width) {
+  switch (width) {
     case 1: return lane;
     case 2: return lane * 4;
     case 4: return lane * 8;
@@ -123,7 +99,7 @@ uint32_t speed_mbps(const ibv_port_attr& attr) {
   }
 }
 
-std::vector<PortInfo> list_ports(const Api& api) {
+std::vector<PortInfo> list_ports(const Api& api, const PortRules& rules) {
   std::vector<PortInfo> ports;
   const DeviceList devices(api);
   for (ibv_device* device : devices) {
@@ -133,15 +109,25 @@ std::vector<PortInfo> list_ports(const Api& api) {
     if (!api.call<&Symbols::query_device>(context->get(), context->get(), &limits).is_ok())
       continue;
     for (uint8_t number = 1; number <= limits.phys_port_cnt; ++number) {
-      ibv_port_attr attr{};
-      if (api.query_port(context->get(), number, &attr).is_ok())
-        ports.push_back(describe_port(*device, number, attr));
+      WidePortAttr wide;
+      if (!query_wide_port(api, context->get(), number, &wide).is_ok()) continue;
+      PortInfo info = describe_port(*device, number, wide);
+      const auto path = read_path(api, context->get(), number, wide.attr, rules);
+      if (path) {
+        info.gid_index = path->gid.index;
+        info.gid = to_string(path->gid.gid);
+        info.gid_type = to_string(path->gid.type);
+      } else {
+        info.fault = info.device + " port " + std::to_string(number) + ": " + path.failure();
+      }
+      ports.push_back(std::move(info));
     }
   }
   return ports;
 }
 
-Result<OpenPort> open_port(const Api& api, const PortInfo& port) {
+Result<OpenPort> open_port(const Provider& provider, const PortInfo& port) {
+  const Api& api = provider.api();
   const DeviceList devices(api);
   for (ibv_device* device : devices) {
     if (port.device != device->name) continue;
@@ -149,9 +135,20 @@ Result<OpenPort> open_port(const Api& api, const PortInfo& port) {
     NORIA_TRY_ASSIGN(open.context, (create<Context, &Symbols::open_device>(api, nullptr, device)));
     ibv_context* context = open.context.get();
     NORIA_TRY(api.call<&Symbols::query_device>(context, context, &open.limits));
-    NORIA_TRY(api.query_port(context, port.port, &open.attr));
-    open.info = describe_port(*device, port.port, open.attr);
-    choose_gid(api, open);
+    WidePortAttr wide;
+    NORIA_TRY(query_wide_port(api, context, port.port, &wide));
+    open.attr = wide.attr;
+    open.info = describe_port(*device, port.port, wide);
+    // Asked anew: tables change when a link comes back.
+    const auto path = read_path(api, context, port.port, open.attr, provider.rules());
+    if (!path) {
+      log(LogLevel::error, "%s port %u: %s", port.device.c_str(), port.port,
+          path.failure().c_str());
+      return Status(Code::port_down);
+    }
+    std::memcpy(open.gid.raw, path->gid.gid.data(), sizeof open.gid.raw);
+    open.gid_index = static_cast<uint8_t>(path->gid.index);
+    open.pkey_index = path->pkey_index;
     NORIA_TRY_ASSIGN(open.pd, (create<Pd, &Symbols::alloc_pd>(api, context, context)));
     return open;
   }

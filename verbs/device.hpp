@@ -21,16 +21,20 @@ struct OpenPort {
   ibv_device_attr limits{};
   ibv_gid gid{};  // of index gid_index; on Ethernet the one to reach us by
   uint8_t gid_index = 0;
+  uint16_t pkey_index = 0;
 };
 
 // Every port of every device; empty where there is none or the kernel has no RDMA.
-std::vector<PortInfo> list_ports(const Api& api);
+std::vector<PortInfo> list_ports(const Api& api, const PortRules& rules);
 
-Result<OpenPort> open_port(const Api& api, const PortInfo& port);
+// A port that has come not to fulfil the provider's rules is as good as down.
+Result<OpenPort> open_port(const Provider& provider, const PortInfo& port);
 
 // Asks the device anew whether the port is active; true where it does not say. Enters the kernel.
 bool is_port_active(const Api& api, const OpenPort& port);
 
-uint32_t speed_mbps(const ibv_port_attr& attr);
+// From the numbers of ibv_port_attr for the speed of a lane, SDR to XDR, and how many there are; 0
+// where one is not known.
+uint32_t speed_mbps(uint32_t speed, uint8_t width);
 
 }  // namespace noria::verbs

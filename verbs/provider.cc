@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/hca_filter.hpp"
 #include "base/log.hpp"
 #include "verbs/api.hpp"
 #include "verbs/device.hpp"
@@ -39,10 +40,14 @@ std::string software_library_path() {
   return folder + kSoftwareLibrary;
 }
 
-Opened open_library(const std::string& path, const std::string& notice) {
+std::string name_of(const PortInfo& port) {
+  return port.device + " port " + std::to_string(port.port);
+}
+
+Opened open_library(const std::string& path, const std::string& notice, const Params& params) {
   auto api = Api::load(path);
   if (!api.is_ok()) return std::move(api).failure();
-  return make_provider(std::move(api).value(), path, notice);
+  return make_provider(std::move(api).value(), path, notice, params);
 }
 
 bool has_active_port(const Provider& provider) {
@@ -50,42 +55,35 @@ bool has_active_port(const Provider& provider) {
                      [](const PortInfo& port) { return port.is_active; });
 }
 
-Opened open_software(const std::string& notice) {
+// There are ports, and the filter takes none of them.
+bool takes_none(const Provider& provider) {
+  return provider.ports().empty() && !provider.ports_left_out().empty();
+}
+
+Opened open_software(const std::string& notice, const Params& params) {
   const std::string path = software_library_path();
-  Opened opened = open_library(path, notice.empty() ? notice : notice + " (" + path + ")");
+  Opened opened = open_library(path, notice.empty() ? notice : notice + " (" + path + ")", params);
   if (!opened.is_ok())
     return "the software HCA cannot be loaded: " + opened.failure() +
            "; it must lie beside noria's own library";
-  if (!has_active_port(**opened)) return "the software HCA (" + path + ") shows no active port";
+  if (!has_active_port(**opened) && !takes_none(**opened))
+    return "the software HCA (" + path + ") shows no active port";
   return opened;
 }
 
-}  // namespace
-
-std::shared_ptr<const Provider> make_provider(std::shared_ptr<const Api> api, std::string path,
-                                              std::string notice) {
-  std::shared_ptr<Provider> provider(new Provider);
-  provider->kind_ =
-      api->symbols().noria_features != nullptr ? ProviderKind::software : ProviderKind::hardware;
-  provider->api_ = std::move(api);
-  provider->path_ = std::move(path);
-  provider->notice_ = std::move(notice);
-  provider->ports_ = list_ports(*provider->api_);
-  log(LogLevel::info, "verbs library %s: %zu ports", provider->path_.c_str(),
-      provider->ports_.size());
-  return provider;
-}
-
-Opened open_provider(const Params& params, Use use) {
+// What is chosen before it is asked whether its ports are as they were asked for.
+Opened choose_provider(const Params& params, Use use) {
   if (!params.ibverbs.empty()) {
-    Opened opened = open_library(params.ibverbs, "");
+    Opened opened = open_library(params.ibverbs, "", params);
     if (!opened.is_ok()) return "NORIA_IBVERBS: " + opened.failure();
     return opened;
   }
-  if (params.soft) return open_software("");
+  if (params.soft) return open_software("", params);
 
-  Opened hardware = open_library(kSystemLibrary, "");
-  if (hardware.is_ok() && (has_active_port(**hardware) || use == Use::plugin)) return hardware;
+  Opened hardware = open_library(kSystemLibrary, "", params);
+  if (hardware.is_ok() &&
+      (has_active_port(**hardware) || use == Use::plugin || takes_none(**hardware)))
+    return hardware;
   const std::string reason =
       !hardware.is_ok() ? hardware.failure()
       : (*hardware)->ports().empty()
@@ -93,9 +91,65 @@ Opened open_provider(const Params& params, Use use) {
           : "no RDMA port is active (first: " + (*hardware)->ports().front().device + ")";
   if (use == Use::plugin) return reason + "; set NORIA_SOFT=1 to use the software HCA";
 
-  Opened software = open_software(reason + ": using the software HCA");
+  Opened software = open_software(reason + ": using the software HCA", params);
   if (!software.is_ok()) return reason + ", and " + software.failure();
   return software;
+}
+
+// Empty, or what was asked for and is not there.
+std::string find_fault(const Provider& provider, const Params& params) {
+  if (takes_none(provider)) {
+    std::string there;
+    for (const PortInfo& port : provider.ports_left_out())
+      there += (there.empty() ? "" : ", ") + name_of(port);
+    return variable_of(params, ParamId::hca) + ": '" + params.hca + "' takes no port of " +
+           provider.library_path() + "; there is " + there + " (NORIA_HCA= takes all)";
+  }
+  for (const PortInfo& port : provider.ports())
+    if (port.is_active && !port.fault.empty()) return port.fault;
+  if (params.relaxed_ordering == "on" && provider.api().symbols().reg_mr_iova2 == nullptr)
+    return variable_of(params, ParamId::relaxed_ordering) + ": " + provider.library_path() +
+           " has no ibv_reg_mr_iova2 to ask for it; rdma-core 28 or later has";
+  return "";
+}
+
+}  // namespace
+
+std::shared_ptr<const Provider> make_provider(std::shared_ptr<const Api> api, std::string path,
+                                              std::string notice, const Params& params) {
+  std::shared_ptr<Provider> provider(new Provider);
+  provider->kind_ =
+      api->symbols().noria_features != nullptr ? ProviderKind::software : ProviderKind::hardware;
+  provider->api_ = std::move(api);
+  provider->path_ = std::move(path);
+  provider->notice_ = std::move(notice);
+  provider->rules_ = port_rules(params);
+  // A filter that cannot be read has refused the start before; then no port is taken.
+  const auto filter = HcaFilter::parse(params.hca);
+  for (PortInfo& port : list_ports(*provider->api_, provider->rules_)) {
+    const bool is_taken = filter && filter->takes(port.device, port.port);
+    if (const auto* said = is_taken ? filter->says(port.device, port.port) : nullptr) {
+      port.rail = said->rail;
+      port.plane = said->plane;
+    }
+    (is_taken ? provider->ports_ : provider->left_out_).push_back(std::move(port));
+  }
+  log(LogLevel::info, "verbs library %s: %zu ports", provider->path_.c_str(),
+      provider->ports_.size());
+  return provider;
+}
+
+Opened open_provider(const Params& params, Use use) {
+  Opened opened = choose_provider(params, use);
+  if (!opened) return opened;
+  if (std::string fault = find_fault(**opened, params); !fault.empty()) return fault;
+  for (const PortInfo& port : (*opened)->ports())
+    if (!port.is_active)
+      log(LogLevel::info, "%s is %s: not used", name_of(port).c_str(), port.state);
+  for (const PortInfo& port : (*opened)->ports_left_out())
+    log(LogLevel::info, "%s is left out by %s", name_of(port).c_str(),
+        variable_of(params, ParamId::hca).c_str());
+  return opened;
 }
 
 }  // namespace noria::verbs

@@ -5,6 +5,9 @@
 // Use::collective only, the software HCA. Use::plugin never falls back to it by itself, so that a
 // cluster whose NICs vanished falls back to NCCL's own sockets instead of crawling.
 //
+// Of its ports those count that NORIA_HCA takes. What was asked for and is not there refuses the
+// choice: a filter that takes no port, a GID or a partition key that an active port lacks.
+//
 // Threads: open_provider() init only; the result is immutable and shared.
 #pragma once
 
@@ -14,6 +17,7 @@
 
 #include "base/params.hpp"
 #include "base/result.hpp"
+#include "verbs/port_rules.hpp"
 
 namespace noria::verbs {
 
@@ -26,11 +30,18 @@ struct PortInfo {
   std::string device;  // "mlx5_0"
   uint8_t port = 1;
   bool is_active = false;
+  const char* state = "";    // in words
   bool is_ethernet = false;  // RoCE: addressed by GID; else InfiniBand: by LID
   uint32_t speed_mbps = 0;
   uint16_t lid = 0;
   int numa_node = -1;
   std::string sysfs_path;  // where ibv_device.ibdev_path points
+  // How peers reach it, or why it cannot be used as it was asked for.
+  uint32_t gid_index = 0;
+  std::string gid, fault;
+  const char* gid_type = "";
+  // Of the fabric's planes, where NORIA_HCA says it.
+  int rail = -1, plane = -1;
 };
 
 class Provider {
@@ -38,17 +49,22 @@ class Provider {
   ProviderKind kind() const { return kind_; }
   const Api& api() const { return *api_; }
   const std::string& library_path() const { return path_; }
+  // Those that NORIA_HCA takes, in the order of the devices.
   const std::vector<PortInfo>& ports() const { return ports_; }
+  const std::vector<PortInfo>& ports_left_out() const { return left_out_; }
+  const PortRules& rules() const { return rules_; }
   // One line for people when the choice needs saying, as "no RDMA device was found: using the
   // software HCA (…/libnoria-softverbs.so)"; empty otherwise.
   const std::string& notice() const { return notice_; }
 
  private:
   friend std::shared_ptr<const Provider> make_provider(std::shared_ptr<const Api> api,
-                                                       std::string path, std::string notice);
+                                                       std::string path, std::string notice,
+                                                       const Params& params);
   Provider() = default;
   std::shared_ptr<const Api> api_;
-  std::vector<PortInfo> ports_;
+  PortRules rules_;
+  std::vector<PortInfo> ports_, left_out_;
   std::string path_, notice_;
   ProviderKind kind_ = ProviderKind::hardware;
 };
@@ -58,6 +74,6 @@ Result<std::shared_ptr<const Provider>, std::string> open_provider(const Params&
 
 // A provider of a library that is loaded already, as a test's own table of functions.
 std::shared_ptr<const Provider> make_provider(std::shared_ptr<const Api> api, std::string path,
-                                              std::string notice);
+                                              std::string notice, const Params& params);
 
 }  // namespace noria::verbs

@@ -1,6 +1,7 @@
 #include "verbs/qp.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace noria::verbs {
 namespace {
@@ -10,6 +11,29 @@ constexpr uint8_t kHopLimit = 64;     // routed RoCE and InfiniBand fabrics
 
 Status modify(const Api& api, ibv_qp* qp, ibv_qp_attr attr, int mask) {
   return api.call<&Symbols::modify_qp>(qp->context, qp, &attr, mask);
+}
+
+Gid gid_of(const ibv_gid& gid) {
+  Gid plain{};
+  std::memcpy(plain.data(), gid.raw, plain.size());
+  return plain;
+}
+
+ibv_ah_attr path_to(const OpenPort& port, const QpPeer& peer, const QpService& service) {
+  ibv_ah_attr path{.sl = service.service_level, .port_num = port.info.port};
+  const Gid to = gid_of(peer.gid);
+  const bool is_routed = !port.info.is_ethernet && !is_same_subnet(gid_of(port.gid), to);
+  if (!port.info.is_ethernet) path.dlid = peer.lid;
+  // A router between subnets is reached by the floating LID in the peer's GID, where it has one.
+  if (is_routed && flid_of(to) != 0) path.dlid = flid_of(to);
+  if (port.info.is_ethernet || is_routed || (port.attr.flags & IBV_QPF_GRH_REQUIRED) != 0) {
+    path.is_global = 1;
+    path.grh = {.dgid = peer.gid,
+                .sgid_index = port.gid_index,
+                .hop_limit = kHopLimit,
+                .traffic_class = service.traffic_class};
+  }
+  return path;
 }
 
 uint8_t clamp_depth(int depth) { return static_cast<uint8_t>(std::clamp(depth, 0, 255)); }
@@ -35,13 +59,14 @@ Status to_init(const Api& api, ibv_qp* qp, const OpenPort& port) {
   const ibv_qp_attr attr{
       .qp_state = IBV_QPS_INIT,
       .qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
-      .pkey_index = 0,
+      .pkey_index = port.pkey_index,
       .port_num = port.info.port};
   return modify(api, qp, attr,
                 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-Status to_rtr(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& peer) {
+Status to_rtr(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& peer,
+              const QpService& service) {
   ibv_qp_attr attr{.qp_state = IBV_QPS_RTR,
                    .path_mtu = static_cast<ibv_mtu>(
                        std::min(peer.mtu, static_cast<uint8_t>(port.attr.active_mtu))),
@@ -49,28 +74,20 @@ Status to_rtr(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& pe
                    .dest_qp_num = peer.qpn,
                    .max_dest_rd_atomic = answered_reads(port),
                    .min_rnr_timer = kMinRnrTimer};
-  attr.ah_attr.port_num = port.info.port;
-  if (port.info.is_ethernet) {
-    attr.ah_attr.is_global = 1;
-    attr.ah_attr.grh.dgid = peer.gid;
-    attr.ah_attr.grh.sgid_index = port.gid_index;
-    attr.ah_attr.grh.hop_limit = kHopLimit;
-  } else {
-    attr.ah_attr.dlid = peer.lid;
-  }
+  attr.ah_attr = path_to(port, peer, service);
   return modify(api, qp, attr,
                 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
 Status to_rts(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& peer,
-              uint32_t first_psn, const QpTiming& timing) {
+              uint32_t first_psn, const QpService& service) {
   const ibv_qp_attr attr{
       .qp_state = IBV_QPS_RTS,
       .sq_psn = first_psn,
       .max_rd_atomic = std::min(clamp_depth(port.limits.max_qp_init_rd_atom), peer.read_depth),
-      .timeout = timing.ack_timeout,
-      .retry_cnt = timing.retries,
+      .timeout = service.ack_timeout,
+      .retry_cnt = service.retries,
       .rnr_retry = 7};  // 7 means for ever: a slow peer is no error
   return modify(api, qp, attr,
                 IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |

@@ -7,6 +7,9 @@
 // A queue pair that carries reads is limited by both sides: QpPeer::read_depth is what the peer
 // answers at once, the own limit comes from the device.
 //
+// A path has a global route header over Ethernet, and on InfiniBand between subnets or where the
+// port asks for one; within a subnet the LID alone.
+//
 // Threads: one at a time per queue pair.
 #pragma once
 
@@ -32,18 +35,22 @@ struct QpPeer {
   ibv_gid gid{};
 };
 
-struct QpTiming {
+// How the fabric is to serve a queue pair.
+struct QpService {
   uint8_t ack_timeout = 17;  // 4.096 us * 2^n
   uint8_t retries = 7;
+  uint8_t traffic_class = 0;  // where the path has a global route header
+  uint8_t service_level = 0;
 };
 
 Result<Qp> create_qp(const Api& api, const OpenPort& port, const QpSpec& spec);
 
 // Remote access is granted for reads and writes.
 Status to_init(const Api& api, ibv_qp* qp, const OpenPort& port);
-Status to_rtr(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& peer);
+Status to_rtr(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& peer,
+              const QpService& service);
 Status to_rts(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& peer,
-              uint32_t first_psn, const QpTiming& timing);
+              uint32_t first_psn, const QpService& service);
 Status to_error(const Api& api, ibv_qp* qp);
 Status to_reset(const Api& api, ibv_qp* qp);
 

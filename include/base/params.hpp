@@ -5,6 +5,11 @@
 // unit. A bad value or an unknown NORIA_ name is a failure whose text names the variable, the
 // value, what is accepted, and for an unknown name the nearest real one.
 //
+// Where noria's own variable is unset, NCCL's for the same thing is taken, and is as bad when it is
+// bad: a traffic class or a device that was meant and is not used costs more than a job that does
+// not start. Whoever needs another value for NCCL itself sets noria's name, and NCCL's is not
+// looked at. Empty, NCCL's counts as unset. NCCL_ names that are not in the table are not ours.
+//
 // Threads: load_params() init only; a loaded Params is read from any thread.
 #pragma once
 
@@ -18,6 +23,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/param_table.hpp"
 #include "base/result.hpp"
 #include "base/soft_devices.hpp"
 #include "base/soft_faults.hpp"
@@ -25,43 +31,25 @@
 
 namespace noria {
 
-struct Params {
-#define NORIA_PARAM_TEXT(field, def, name, form, sentence) std::string field = def;
-#define NORIA_PARAM_CHOICE(field, def, name, choices, sentence) std::string field = def;
-#define NORIA_PARAM_BOOL(field, def, name, sentence) bool field = def;
-#define NORIA_PARAM_UINT(field, def, min, max, unit, name, sentence) uint64_t field = def;
-#define NORIA_PARAM_REAL(field, def, min, max, unit, name, sentence) double field = def;
-#include "base/params.def"
-#undef NORIA_PARAM_TEXT
-#undef NORIA_PARAM_CHOICE
-#undef NORIA_PARAM_BOOL
-#undef NORIA_PARAM_UINT
-#undef NORIA_PARAM_REAL
-
-  // Variables of other programs that noria honours, where its own is unset.
-  std::string nccl_socket_ifname;
-  std::string nccl_socket_family;
-  std::string ld_preload, xdg_runtime_dir;
-  // What a launcher says of this process; empty where absent.
-  std::string rank, world_size, local_rank, master_addr, master_port;
-};
-
 // A row as documentation.
 struct ParamRow {
   const char* name;
+  std::string nccl_name;  // empty: NCCL has none
   std::string default_text;
   std::string accepts;  // "0 to 100 Gbit/s", "auto|read|message", "path"
   const char* sentence;
-  std::string value;  // of the Params it was made from
+  std::string value;   // of the Params it was made from
+  std::string source;  // "default", or the variable that gave the value
   bool is_default = true;
 };
+
+// Whether NCCL's names count: not in a verbs library that NCCL itself may be running on.
+enum class NcclNames : uint8_t { taken, ignored };
 
 namespace detail {
 
 // Variables that belong to others and are honoured as they stand.
 inline void take_foreign(std::string_view name, std::string_view value, Params* params) {
-  if (name == "NCCL_SOCKET_IFNAME") params->nccl_socket_ifname = value;
-  if (name == "NCCL_SOCKET_FAMILY") params->nccl_socket_family = value;
   if (name == "LD_PRELOAD") params->ld_preload = value;
   if (name == "XDG_RUNTIME_DIR") params->xdg_runtime_dir = value;
   if (name == "RANK") params->rank = value;
@@ -87,37 +75,81 @@ inline void apply_debug(const Params& params) {
     if (params.debug == kLevels[i]) set_log_level(static_cast<LogLevel>(i));
 }
 
+struct Variable {
+  std::string_view name, value;
+};
+
+inline std::vector<Variable> split_environment(const char* const* environment) {
+  std::vector<Variable> all;
+  for (const char* const* entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view pair(*entry);
+    const size_t equals = pair.find('=');
+    if (equals != std::string_view::npos)
+      all.push_back({pair.substr(0, equals), pair.substr(equals + 1)});
+  }
+  return all;
+}
+
+inline std::string refusal(const Variable& variable, std::string_view accepts) {
+  return std::string(variable.name) + ": '" + printable(std::string(variable.value)) +
+         "' is not accepted; it takes " + std::string(accepts);
+}
+
+// Empty, or why the variable is refused.
+template <class Field, class Kind>
+std::string take_own(const Variable& variable, const Kind& kind, Field* field) {
+  if (kind.read(variable.value, field)) return "";
+  if constexpr (requires { kind.spelled_out(); }) return refusal(variable, kind.spelled_out());
+  return refusal(variable, kind.accepts());
+}
+
+template <class Field, class Kind>
+std::string take_nccls(const Variable& variable, const ParamNames& names, const Kind& kind,
+                       Field* field) {
+  if (kind.read(names.translated(variable.value), field)) return "";
+  return refusal(variable, names.nccl_accepts(kind.accepts())) + " (" + names.noria +
+         " is taken instead where it is set)";
+}
+
 }  // namespace detail
 
 // All rows with the values of `params`, in table order.
 inline std::vector<ParamRow> param_rows(const Params& params) {
   std::vector<ParamRow> rows;
-  [[maybe_unused]] const auto add = [&rows](const char* name, std::string def, std::string accepts,
-                                            const char* sentence, std::string value) {
-    const bool same = def == value;
-    rows.push_back({name, std::move(def), std::move(accepts), sentence, std::move(value), same});
+  const auto show = [&](ParamId id, const detail::ParamNames& names, const auto& value,
+                        const auto& kind) {
+    const ParamSource source = params.sources[static_cast<size_t>(id)];
+    rows.push_back({.name = names.noria,
+                    .nccl_name = std::string(names.nccl),
+                    .accepts = kind.accepts(),
+                    .sentence = names.sentence,
+                    .value = kind.written(value),
+                    .source = source == ParamSource::noria  ? names.noria
+                              : source == ParamSource::nccl ? std::string(names.nccl)
+                                                            : "default"});
   };
-#define NORIA_PARAM_TEXT(field, def, name, form, sentence) \
-  add(name, def, form, sentence, params.field);
-#define NORIA_PARAM_CHOICE(field, def, name, choices, sentence) \
-  add(name, def, choices, sentence, params.field);
-#define NORIA_PARAM_BOOL(field, def, name, sentence) \
-  add(name, (def) ? "1" : "0", "0|1", sentence, params.field ? "1" : "0");
-#define NORIA_PARAM_UINT(field, def, min, max, unit, name, sentence)                         \
-  add(name, detail::bytes_text(def, unit),                                                   \
-      detail::bytes_text(min, unit) + " to " + detail::bytes_text(max, unit) + " " + (unit), \
-      sentence, detail::bytes_text(params.field, unit));
-#define NORIA_PARAM_REAL(field, def, min, max, unit, name, sentence)                         \
-  add(name, detail::number_text(def),                                                        \
-      detail::number_text(min) + " to " + detail::number_text(max) + " " + (unit), sentence, \
-      detail::number_text(params.field));
-#include "base/params.def"
-#undef NORIA_PARAM_TEXT
-#undef NORIA_PARAM_CHOICE
-#undef NORIA_PARAM_BOOL
-#undef NORIA_PARAM_UINT
-#undef NORIA_PARAM_REAL
+  detail::for_each_param(params, show);
+  const Params defaults;
+  size_t i = 0;
+  const auto compare = [&](ParamId, const auto&, const auto& value, const auto& kind) {
+    ParamRow& row = rows[i++];
+    row.default_text = kind.written(value);
+    row.is_default = row.default_text == row.value;
+  };
+  detail::for_each_param(defaults, compare);
   return rows;
+}
+
+// The variable to name when the value of a row is at fault.
+inline std::string variable_of(const Params& params, ParamId id) {
+  std::string name;
+  const auto find = [&](ParamId row, const detail::ParamNames& names, const auto&, const auto&) {
+    if (row != id) return;
+    const bool is_nccls = params.sources[static_cast<size_t>(id)] == ParamSource::nccl;
+    name = is_nccls ? std::string(names.nccl) : names.noria;
+  };
+  detail::for_each_param(params, find);
+  return name;
 }
 
 // The name in the table that takes the fewest edits to reach.
@@ -133,86 +165,60 @@ inline std::string nearest_param(std::string_view name) {
 
 // Reads the environment given as NAME=value strings, null-terminated, as in environ(7).
 // Pass the process's own `environ`, or a list of a test's.
-inline Result<Params, std::string> load_params(const char* const* environment) {
+inline Result<Params, std::string> load_params(const char* const* environment,
+                                               NcclNames nccl_names = NcclNames::taken) {
   Params params;
-  const auto refuse = [](std::string_view name, std::string_view value, std::string_view accepts) {
-    return std::string(name) + ": '" + printable(std::string(value)) +
-           "' is not accepted; it takes " + std::string(accepts);
+  const std::vector<detail::Variable> variables = detail::split_environment(environment);
+  for (const detail::Variable& variable : variables) {
+    detail::take_foreign(variable.name, variable.value, &params);
+    if (!variable.name.starts_with("NORIA_")) continue;
+    bool is_known = false;
+    std::string wrong;
+    const auto take = [&](ParamId id, const detail::ParamNames& names, auto& field,
+                          const auto& kind) {
+      if (variable.name != names.noria) return;
+      is_known = true;
+      wrong = detail::take_own(variable, kind, &field);
+      params.sources[static_cast<size_t>(id)] = ParamSource::noria;
+    };
+    detail::for_each_param(params, take);
+    if (!wrong.empty()) return wrong;
+    if (!is_known)
+      return printable(std::string(variable.name)) +
+             " is not a variable of noria; the nearest is " + nearest_param(variable.name);
+  }
+  std::string wrong;
+  const auto take = [&](ParamId id, const detail::ParamNames& names, auto& field,
+                        const auto& kind) {
+    ParamSource& source = params.sources[static_cast<size_t>(id)];
+    for (const detail::Variable& variable : variables) {
+      const bool is_it = !names.nccl.empty() && variable.name == names.nccl;
+      if (!is_it || source == ParamSource::noria || variable.value.empty()) continue;
+      if (wrong.empty()) wrong = detail::take_nccls(variable, names, kind, &field);
+      source = ParamSource::nccl;
+    }
   };
-  for (const char* const* entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view pair(*entry);
-    const size_t equals = pair.find('=');
-    if (equals == std::string_view::npos) continue;
-    const std::string_view name = pair.substr(0, equals);
-    const std::string_view value = pair.substr(equals + 1);
-
-    detail::take_foreign(name, value, &params);
-    if (!name.starts_with("NORIA_")) continue;
-
-    bool known = false;
-#define NORIA_PARAM_TEXT(field, def, env, form, sentence)                 \
-  if (name == env) {                                                      \
-    known = true;                                                         \
-    if (!detail::has_form(value, form)) return refuse(name, value, form); \
-    params.field = value;                                                 \
-  }
-#define NORIA_PARAM_CHOICE(field, def, env, choices, sentence)                   \
-  if (name == env) {                                                             \
-    known = true;                                                                \
-    if (!detail::is_choice(value, choices)) return refuse(name, value, choices); \
-    params.field = value;                                                        \
-  }
-#define NORIA_PARAM_BOOL(field, def, env, sentence)               \
-  if (name == env) {                                              \
-    known = true;                                                 \
-    if (!detail::parse_bool(value, &params.field))                \
-      return refuse(name, value, "0, 1, true, false, on or off"); \
-  }
-#define NORIA_PARAM_UINT(field, def, min, max, unit, env, sentence)                               \
-  if (name == env) {                                                                              \
-    known = true;                                                                                 \
-    uint64_t number = 0;                                                                          \
-    if (!detail::parse_uint(value, &number) || number < (min) || number > (max))                  \
-      return refuse(                                                                              \
-          name, value,                                                                            \
-          detail::bytes_text(min, unit) + " to " + detail::bytes_text(max, unit) + " " + (unit)); \
-    params.field = number;                                                                        \
-  }
-#define NORIA_PARAM_REAL(field, def, min, max, unit, env, sentence)                               \
-  if (name == env) {                                                                              \
-    known = true;                                                                                 \
-    double number = 0;                                                                            \
-    if (!detail::parse_real(value, &number) || number < (min) || number > (max))                  \
-      return refuse(name, value,                                                                  \
-                    detail::number_text(min) + " to " + detail::number_text(max) + " " + (unit)); \
-    params.field = number;                                                                        \
-  }
-#include "base/params.def"
-#undef NORIA_PARAM_TEXT
-#undef NORIA_PARAM_CHOICE
-#undef NORIA_PARAM_BOOL
-#undef NORIA_PARAM_UINT
-#undef NORIA_PARAM_REAL
-    if (!known)
-      return printable(std::string(name)) + " is not a variable of noria; the nearest is " +
-             nearest_param(name);
-  }
-  if (std::string wrong = detail::check_soft(params); !wrong.empty())
-    return printable(std::move(wrong));
+  if (nccl_names == NcclNames::taken) detail::for_each_param(params, take);
+  if (wrong.empty()) wrong = printable(detail::check_soft(params));
+  if (!wrong.empty()) return wrong;
   detail::apply_debug(params);
   return params;
 }
 
-// For a process whose environment was refused and that still must tell its peers: of noria's own
-// variables it reads only `names`, and defaults if even these are wrong.
+// For a process whose environment was refused and that still must tell its peers: of the table's
+// variables it reads only `names`, with NCCL's for the same, and defaults if even these are wrong.
 inline Params load_params_named(const char* const* environment,
                                 std::initializer_list<std::string_view> names) {
+  const auto is_wanted = [&](std::string_view name) {
+    for (const ParamRow& row : param_rows(Params{}))
+      if (name == row.name || name == row.nccl_name)
+        return std::find(names.begin(), names.end(), row.name) != names.end();
+    return !name.starts_with("NORIA_");
+  };
   std::vector<const char*> kept;
   for (const char* const* entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view pair(*entry);
-    const std::string_view name = pair.substr(0, pair.find('='));
-    if (!name.starts_with("NORIA_") || std::find(names.begin(), names.end(), name) != names.end())
-      kept.push_back(*entry);
+    if (is_wanted(pair.substr(0, pair.find('=')))) kept.push_back(*entry);
   }
   kept.push_back(nullptr);
   auto params = load_params(kept.data());

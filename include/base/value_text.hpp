@@ -87,6 +87,15 @@ inline bool parse_uint(std::string_view text, uint64_t* out) {
   return true;
 }
 
+// Hexadecimal digits, without a prefix.
+inline bool parse_hex(std::string_view text, uint64_t* out) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return false;
+  *out = value;
+  return true;
+}
+
 inline bool parse_real(std::string_view text, double* out) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -102,13 +111,6 @@ inline bool parse_bool(std::string_view text, bool* out) {
   if (lower == "1" || lower == "true" || lower == "on") return *out = true, true;
   if (lower == "0" || lower == "false" || lower == "off") return *out = false, true;
   return false;
-}
-
-// Whether a text may be the value of a parameter of this form; an empty one is none at all.
-inline bool has_form(std::string_view text, std::string_view form) {
-  std::string host;
-  uint16_t port = 0;
-  return text.empty() || form != "host:port" || parse_host_port(text, &host, &port);
 }
 
 // Without the blanks around it.

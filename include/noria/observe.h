@@ -20,6 +20,8 @@ typedef struct {
   char default_value[64];
   char accepts[128];
   char sentence[512];
+  char nccl_name[64]; /* NCCL's variable that is taken where `name` is unset; empty: none */
+  char source[64];    /* "default", or the variable that gave the value */
 } noria_param_info;
 
 /* Row `index` of the table; ARG past its end, or when the environment holds a bad value (the text

@@ -33,6 +33,9 @@ class Caller {
   virtual std::string optional_functions() const = 0;
   virtual bool has_finalize() const = 0;
 
+  // Of the communicator, where the version has room for it; negative: not given.
+  int traffic_class = -1;
+
   virtual Result init(void** context, Logger logger) = 0;
   virtual Result finalize(void* context) = 0;
   virtual Result devices(int* count) = 0;
@@ -81,7 +84,7 @@ class TableCaller : public Caller {
 
   Result init(void** context, Logger logger) override {
     if constexpr (has<decltype(t_.init), void**, uint64_t, Config*, Logger, ProfilerCallback>) {
-      Config config{.traffic_class = -1};
+      Config config{.traffic_class = traffic_class};
       return t_.init(context, kCommunicator, &config, logger, nullptr);
     } else if constexpr (has<decltype(t_.init), Logger, ProfilerCallback>) {
       return t_.init(logger, nullptr);
@@ -107,7 +110,7 @@ class TableCaller : public Caller {
   }
   Result connect([[maybe_unused]] void* context, int device, void* handle, void** comm) override {
     [[maybe_unused]] DeviceHandle* none = nullptr;
-    [[maybe_unused]] Config config{.traffic_class = -1};
+    [[maybe_unused]] Config config{.traffic_class = traffic_class};
     using Connect = decltype(t_.connect);
     if constexpr (has<Connect, void*, int, void*, void**, DeviceHandle**>)
       return t_.connect(context, device, handle, comm, &none);

@@ -433,7 +433,8 @@ TEST_P(NcclNet, A_bad_or_unknown_variable_turns_it_off_in_one_line) {
     };
     for (const auto& [name, value] :
          {std::pair{"NORIA_QPS_PER_CONNECTION", "17"}, std::pair{"NORIA_QPS_PER_CONECTION", "2"},
-          std::pair{"NORIA_SOCKET_IFNAME", "nosuchif"},
+          std::pair{"NORIA_SOCKET_IFNAME", "nosuchif"}, std::pair{"NCCL_IB_TC", "256"},
+          std::pair{"NCCL_IB_HCA", "=nosuchhca"}, std::pair{"NCCL_IB_GID_INDEX", "7"},
           std::pair{"NORIA_IBVERBS", "/nowhere/libibverbs.so.1"}}) {
       const auto warnings = warnings_with(name, value);
       ASSERT_EQ(warnings.size(), 1u) << name;

@@ -10,6 +10,9 @@ if(TARGET noria_nccl_net AND TARGET noria_softverbs)
              SOURCES conformance/nccl_net_test.cc LIBS noria_nccl_driver)
   noria_test(NAME nccl_memory_test LABELS conformance plugin TIMEOUT 240
              SOURCES conformance/nccl_memory_test.cc LIBS noria_nccl_driver)
+  noria_test(NAME nccl_variables_test LABELS conformance plugin
+             SOURCES conformance/nccl_variables_test.cc LIBS noria_nccl_driver noria_spyverbs
+             ENVIRONMENT "NORIA_IBVERBS=$<TARGET_FILE:noria_spyverbs>")
 
   # no-sanitizer: it puts its own malloc and locks before libc's.
   noria_test(NAME nccl_cost_test LABELS conformance plugin no-sanitizer

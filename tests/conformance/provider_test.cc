@@ -29,6 +29,22 @@ TEST(Provider, Finds_the_software_hca_beside_our_own_library_when_told_to) {
   EXPECT_GT((*provider)->ports().front().speed_mbps, 0u);
 }
 
+TEST(Provider, Takes_the_ports_that_NORIA_HCA_names_and_says_which_there_are_when_it_names_none) {
+  Params params;
+  params.soft = true;
+  params.hca = "^mlx5";
+  const auto all = open_provider(params, Use::plugin);
+  ASSERT_TRUE(all) << all.failure();
+  EXPECT_TRUE((*all)->ports_left_out().empty());
+  params.hca = "=mlx5_0";
+  for (const Use use : {Use::plugin, Use::collective}) {
+    const auto none = open_provider(params, use);
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.failure().find("NORIA_HCA: '=mlx5_0' takes no port of "), 0u) << none.failure();
+    EXPECT_NE(none.failure().find("; there is noria0 port 1"), std::string::npos) << none.failure();
+  }
+}
+
 TEST(Provider, Falls_back_to_the_software_hca_for_collectives_and_says_so) {
   const auto provider = open_provider(Params{}, Use::collective);
   ASSERT_TRUE(provider.is_ok()) << provider.failure();

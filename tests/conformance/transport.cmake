@@ -5,6 +5,20 @@ if(TARGET noria_softverbs)
     WAYS cma:early:1qp cma:late:1qp cma:early:2qp cma:late:4qp shm:late:1qp shm:early:2qp
          cma:late:2qp:2rails shm:late:5qp:3rails)
 
+  # The software HCA, asked what each queue pair was told.
+  add_library(noria_spyverbs SHARED support/spy_verbs.cc)
+  target_link_libraries(noria_spyverbs PRIVATE noria_flags -Wl,--no-as-needed noria_softverbs)
+  target_compile_definitions(noria_spyverbs
+                             PRIVATE NORIA_SPIED_LIBRARY="$<TARGET_FILE:noria_softverbs>")
+  target_link_options(noria_spyverbs PRIVATE
+    LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/support/spy_verbs.map)
+  set_target_properties(noria_spyverbs PROPERTIES
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
+                        LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/support/spy_verbs.map)
+  noria_test(NAME qp_attributes_test LABELS conformance transport
+             SOURCES conformance/qp_attributes_test.cc LIBS noria_transport noria_spyverbs
+             ENVIRONMENT "NORIA_IBVERBS=$<TARGET_FILE:noria_spyverbs>")
+
   # Random traffic; less of it where a sanitizer makes it ten times slower.
   set(less "")
   if(NORIA_SANITIZE)

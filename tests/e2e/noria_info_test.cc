@@ -35,6 +35,33 @@ TEST(Noria_info, Text_names_the_library_and_the_parameters) {
   EXPECT_NE(end.out.find("\n  NORIA_RING_FETCH "), std::string::npos);
 }
 
+TEST(Noria_info, Shows_where_a_value_comes_from) {
+  const ToolEnd end = run_tool_to_end({"noria_info", "--json"}, {{"NORIA_SOFT", "1"},
+                                                                 {"NCCL_IB_TC", "106"},
+                                                                 {"NCCL_IB_SL", "1"},
+                                                                 {"NORIA_SERVICE_LEVEL", "2"}});
+  const auto json = nlohmann::json::parse(end.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << end.out << end.err;
+  std::string seen;
+  for (const auto& row : json["parameters"]) {
+    const std::string name = row["name"];
+    if (name == "NORIA_TRAFFIC_CLASS" || name == "NORIA_SERVICE_LEVEL" || name == "NORIA_PKEY")
+      seen += name + " " + row["value"].get<std::string>() + " from " +
+              row["source"].get<std::string>() + "; ";
+  }
+  EXPECT_EQ(seen,
+            "NORIA_PKEY auto from default; NORIA_TRAFFIC_CLASS 106 from NCCL_IB_TC; "
+            "NORIA_SERVICE_LEVEL 2 from NORIA_SERVICE_LEVEL; ");
+}
+
+TEST(Noria_info, A_device_that_is_not_there_is_named_with_those_that_are) {
+  const ToolEnd end =
+      run_tool_to_end({"noria_info"}, {{"NORIA_SOFT", "1"}, {"NCCL_IB_HCA", "=mlx5_9"}});
+  EXPECT_EQ(end.exit_code, 3) << end.err;
+  EXPECT_NE(end.out.find("none: NCCL_IB_HCA: '=mlx5_9' takes no port of "), std::string::npos)
+      << end.out;
+}
+
 TEST(Noria_info, A_bad_variable_is_one_line_and_exit_2) {
   const ToolEnd end = run_tool_to_end({"noria_info"}, {{"NORIA_SOFT_COPPY", "cma"}});
   EXPECT_EQ(end.exit_code, 2);

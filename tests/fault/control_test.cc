@@ -30,7 +30,7 @@ constexpr Nanoseconds kPatience = 20_s;
 Rendezvous make_rendezvous(int32_t size) {
   Params params;
   params.socket_ifname = "lo";
-  params.nccl_socket_family = "AF_INET";
+  params.socket_family = "AF_INET";
   auto id = make_unique_id(params);
   EXPECT_TRUE(id.is_ok());
   return *read_unique_id(*id, 0, size);

@@ -127,7 +127,7 @@ TEST(Transport_calls, Any_verbs_call_may_fail_and_nothing_is_left_behind) {
   ASSERT_TRUE(loaded.is_ok()) << loaded.failure();
   real_symbols = *loaded;
   const auto api = verbs::Api::from_symbols(failing_symbols());
-  const auto provider = verbs::make_provider(api, params.ibverbs, "");
+  const auto provider = verbs::make_provider(api, params.ibverbs, "", params);
   ASSERT_FALSE(provider->ports().empty());
 
   set_log_sink(&say_nothing);
@@ -164,7 +164,7 @@ TEST(Transport_calls, A_path_that_the_device_refuses_is_nobodys_bad_argument) {
   const auto api = verbs::Api::from_symbols(symbols);
 
   set_log_sink(&say_nothing);
-  const bool is_up = set_up_once(verbs::make_provider(api, params.ibverbs, ""), params);
+  const bool is_up = set_up_once(verbs::make_provider(api, params.ibverbs, "", params), params);
   set_log_sink(&detail::write_to_stderr);
 
   // Expect:

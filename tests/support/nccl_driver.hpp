@@ -55,6 +55,8 @@ class Net {
   std::string optional_functions() const { return caller_->optional_functions(); }
   bool has_finalize() const { return caller_->has_finalize(); }
 
+  // Of the communicator that init() makes; negative: not given.
+  void set_traffic_class(int traffic_class) { caller_->traffic_class = traffic_class; }
   Result init(void** context) { return caller_->init(context, log_line); }
   Result finalize(void* context) { return caller_->finalize(context); }
   Result devices(int* count) { return caller_->devices(count); }

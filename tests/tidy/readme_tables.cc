@@ -20,11 +20,13 @@ std::string code_cell(const std::string& text) {
 
 std::string params_table() {
   std::string text =
-      "| variable | default | takes | what it does, and when to change it |\n"
+      "| variable, or NCCL's | default | takes | what it does, and when to change it |\n"
       "|---|---|---|---|\n";
   for (const ParamRow& row : param_rows(Params{}))
-    text += "| `" + std::string(row.name) + "` | " + code_cell(row.default_text) + " | " +
-            cell(row.accepts) + " | " + cell(row.sentence) + " |\n";
+    text += "| `" + std::string(row.name) + "`" +
+            (row.nccl_name.empty() ? "" : " `" + row.nccl_name + "`") + " | " +
+            code_cell(row.default_text) + " | " + cell(row.accepts) + " | " + cell(row.sentence) +
+            " |\n";
   return text;
 }
 

@@ -43,6 +43,14 @@ TEST(InterfaceTest, Ours_wins_over_nccls) {
   EXPECT_EQ(chosen({"NCCL_SOCKET_IFNAME=ib0", "NORIA_SOCKET_IFNAME=lo"}), "lo 127.0.0.1");
 }
 
+TEST(InterfaceTest, The_failure_names_nccls_variables_where_they_were_set) {
+  const std::string text = chosen({"NCCL_SOCKET_IFNAME=wlan", "NCCL_SOCKET_FAMILY=AF_INET6"});
+  EXPECT_EQ(text.find("no interface fits: NCCL_SOCKET_IFNAME asks for 'wlan' and "
+                      "NCCL_SOCKET_FAMILY asks for 'AF_INET6'; there is "),
+            0u)
+      << text;
+}
+
 TEST(InterfaceTest, The_failure_names_what_was_asked_for_and_what_there_is) {
   const std::string text = chosen({"NORIA_SOCKET_IFNAME==eth", "NCCL_SOCKET_FAMILY=AF_INET"});
   for (const char* part : {"NORIA_SOCKET_IFNAME", "'=eth'", "AF_INET", "eth0 10.0.0.5"})

@@ -99,16 +99,82 @@ TEST(Params, An_unknown_name_is_answered_with_the_nearest_one) {
 }
 
 TEST(Params, A_refused_process_still_reads_what_it_needs_to_say_so) {
-  const char* const environment[] = {"NORIA_SOFT=maybe", "NORIA_ROOT=host:1", "RANK=3",
-                                     "NORIA_TIMEOUT_MS=500", nullptr};
+  const char* const environment[] = {"NORIA_SOFT=maybe",     "NORIA_ROOT=host:1", "RANK=3",
+                                     "NORIA_TIMEOUT_MS=500", "NCCL_IB_TC=no",     nullptr};
   const Params params = load_params_named(environment, {"NORIA_ROOT"});
   EXPECT_EQ(params.root, "host:1");
   EXPECT_EQ(params.rank, "3");
   EXPECT_EQ(params.collective_timeout_ms, Params{}.collective_timeout_ms);
 
+  // NCCL's name for one that is wanted.  Expect: read.
+  const char* const nccls[] = {"NCCL_SOCKET_IFNAME=ib0", "NCCL_IB_SL=no", nullptr};
+  EXPECT_EQ(load_params_named(nccls, {"NORIA_SOCKET_IFNAME"}).socket_ifname, "ib0");
+
   // Expect: defaults where even the named one is wrong.
   const char* const wrong[] = {"NORIA_SOFT=maybe", "RANK=3", nullptr};
   EXPECT_EQ(load_params_named(wrong, {"NORIA_SOFT"}).rank, "");
+}
+
+ParamRow row_of(const std::vector<const char*>& environment, const std::string& name) {
+  const auto params = load(environment);
+  EXPECT_TRUE(params.is_ok()) << params.failure();
+  for (const ParamRow& row : param_rows(params.is_ok() ? *params : Params{}))
+    if (row.name == name) return row;
+  ADD_FAILURE() << name << " is no row";
+  return {};
+}
+
+TEST(Params, Nccls_name_is_taken_where_ours_is_unset_and_the_row_says_which) {
+  EXPECT_EQ(row_of({}, "NORIA_TRAFFIC_CLASS").source, "default");
+  EXPECT_EQ(row_of({"NCCL_IB_TC=106"}, "NORIA_TRAFFIC_CLASS").source, "NCCL_IB_TC");
+  EXPECT_EQ(row_of({"NCCL_IB_TC=106"}, "NORIA_TRAFFIC_CLASS").value, "106");
+  // Whichever stands first.  Expect: ours.
+  for (const auto& both : {std::vector{"NCCL_IB_TC=106", "NORIA_TRAFFIC_CLASS=8"},
+                           std::vector{"NORIA_TRAFFIC_CLASS=8", "NCCL_IB_TC=106"}}) {
+    EXPECT_EQ(row_of(both, "NORIA_TRAFFIC_CLASS").value, "8");
+    EXPECT_EQ(row_of(both, "NORIA_TRAFFIC_CLASS").source, "NORIA_TRAFFIC_CLASS");
+  }
+  // Even where it says nothing, and where it says the default.
+  EXPECT_EQ(row_of({"NORIA_HCA=", "NCCL_IB_HCA=mlx5"}, "NORIA_HCA").value, "");
+  EXPECT_EQ(load({"NORIA_TRAFFIC_CLASS=auto", "NCCL_IB_TC=106"})->traffic_class, std::nullopt);
+}
+
+TEST(Params, A_bad_value_of_nccls_is_as_bad_as_ours_unless_ours_is_set) {
+  EXPECT_EQ(load({"NCCL_IB_TC=256"}).failure(),
+            "NCCL_IB_TC: '256' is not accepted; it takes auto or 0 to 255 (NORIA_TRAFFIC_CLASS is "
+            "taken instead where it is set)");
+  EXPECT_EQ(load({"NCCL_IB_PCI_RELAXED_ORDERING=yes"}).failure(),
+            "NCCL_IB_PCI_RELAXED_ORDERING: 'yes' is not accepted; it takes 0|1|2 "
+            "(NORIA_RELAXED_ORDERING is taken instead where it is set)");
+  EXPECT_FALSE(load({"NCCL_IB_HCA=mlx5_0:x"}));
+  EXPECT_FALSE(load({"NCCL_IB_ADDR_RANGE=10.0.0.0"}));
+  EXPECT_TRUE(load({"NCCL_IB_TC=256", "NORIA_TRAFFIC_CLASS=1"}));
+  // Not ours to judge.
+  EXPECT_TRUE(load({"NCCL_ALGO=Rign", "NCCL_IB_TX=1", "NCCL_IB_TIMEOUT="}));
+}
+
+TEST(Params, Nccls_words_are_put_into_ours) {
+  EXPECT_EQ(load({"NCCL_IB_PCI_RELAXED_ORDERING=0"})->relaxed_ordering, "off");
+  EXPECT_EQ(load({"NCCL_IB_PCI_RELAXED_ORDERING=2"})->relaxed_ordering, "auto");
+  EXPECT_EQ(load({"NCCL_IB_SPLIT_DATA_ON_QPS=1"})->split, "on");
+  EXPECT_EQ(load({"NCCL_IB_GID_INDEX=-1"})->gid_index, std::nullopt);
+  EXPECT_EQ(load({"NCCL_IB_SL=0x3"})->service_level, 3u);
+  EXPECT_FALSE(load({"NORIA_RELAXED_ORDERING=0"})) << "NCCL's words are for NCCL's name";
+  EXPECT_EQ(load({"NCCL_IB_PKEY=2"})->pkey_index, 2u) << "a row, as to NCCL";
+}
+
+TEST(Params, A_device_on_which_NCCL_itself_may_run_leaves_its_names_alone) {
+  const char* const environment[] = {"NCCL_IB_QPS_PER_CONNECTION=128", nullptr};
+  EXPECT_FALSE(load_params(environment));
+  const auto params = load_params(environment, NcclNames::ignored);
+  ASSERT_TRUE(params);
+  EXPECT_EQ(params->qps_per_connection, 1u);
+}
+
+TEST(Params, The_variable_to_blame_is_the_one_that_was_set) {
+  EXPECT_EQ(variable_of(*load({"NCCL_IB_HCA=mlx5"}), ParamId::hca), "NCCL_IB_HCA");
+  EXPECT_EQ(variable_of(*load({"NORIA_HCA=mlx5"}), ParamId::hca), "NORIA_HCA");
+  EXPECT_EQ(variable_of(Params{}, ParamId::hca), "NORIA_HCA");
 }
 
 TEST(Params, Every_row_says_when_to_change_it) {

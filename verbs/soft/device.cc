@@ -84,7 +84,8 @@ void show(Device& device, const SoftDevice& description, const std::string& path
 // Reads the environment and makes the devices, once.
 bool load_devices(Process& p) NORIA_REQUIRES(p.mutex) {
   if (p.params != nullptr) return true;
-  auto params = load_params(environ);
+  // NCCL's names are its own here: its transport may be what runs on this device.
+  auto params = load_params(environ, NcclNames::ignored);
   if (!params.is_ok()) {
     log(LogLevel::error, "%s", params.failure().c_str());
     return false;

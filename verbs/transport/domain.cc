@@ -29,6 +29,10 @@ Result<Rail> make_rail(std::shared_ptr<Port> port, uint32_t completions, verbs::
   return Rail{.shared = std::move(port), .cq = std::move(cq)};
 }
 
+verbs::Ordering payload_ordering(const Params& params) {
+  return params.relaxed_ordering == "off" ? verbs::Ordering::strict : verbs::Ordering::relaxed;
+}
+
 }  // namespace
 
 DomainState::DomainState(std::shared_ptr<RailSet> rails, const Params& params)
@@ -235,14 +239,14 @@ Result<std::unique_ptr<Domain>> Domain::create_for_one(std::span<const std::shar
 }
 
 Result<Region> Domain::register_region(void* base, uint64_t bytes) {
-  NORIA_TRY_ASSIGN(auto state,
-                   RegionState::over(*state_->rails(), base, bytes, verbs::Ordering::relaxed));
+  NORIA_TRY_ASSIGN(auto state, RegionState::over(*state_->rails(), base, bytes,
+                                                 payload_ordering(state_->params())));
   return Region(std::move(state));
 }
 
 Result<Region> Domain::allocate(uint64_t bytes) {
-  NORIA_TRY_ASSIGN(auto state,
-                   RegionState::allocate(*state_->rails(), bytes, verbs::Ordering::relaxed));
+  NORIA_TRY_ASSIGN(auto state, RegionState::allocate(*state_->rails(), bytes,
+                                                     payload_ordering(state_->params())));
   return Region(std::move(state));
 }
 

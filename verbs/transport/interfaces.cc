@@ -38,15 +38,12 @@ std::string host_of(const sockaddr& address) {
 
 struct NameRule {
   std::string_view list;
-  const char* variable = "";
   bool excludes = false;
   bool is_exact = false;
 };
 
 NameRule name_rule(const Params& params) {
-  const bool is_ours = !params.socket_ifname.empty();
-  NameRule rule{is_ours ? params.socket_ifname : params.nccl_socket_ifname,
-                is_ours ? "NORIA_SOCKET_IFNAME" : "NCCL_SOCKET_IFNAME"};
+  NameRule rule{.list = params.socket_ifname};
   if (rule.list.starts_with('^')) rule.excludes = true, rule.list.remove_prefix(1);
   if (rule.list.starts_with('=')) rule.is_exact = true, rule.list.remove_prefix(1);
   return rule;
@@ -84,7 +81,7 @@ bool is_interface_asked_for(const Params& params) { return !name_rule(params).li
 
 Result<Interface, std::string> choose_interface(const std::vector<Interface>& interfaces,
                                                 const Params& params) {
-  const std::string& family = params.nccl_socket_family;
+  const std::string& family = params.socket_family;
   const NameRule rule = name_rule(params);
   const Interface* best = nullptr;
   size_t best_rank = SIZE_MAX;
@@ -106,10 +103,11 @@ Result<Interface, std::string> choose_interface(const std::vector<Interface>& in
   if (best != nullptr) return *best;
   std::string asked;
   if (!rule.list.empty())
-    asked += std::string(rule.variable) + " asks for '" + (rule.excludes ? "^" : "") +
-             (rule.is_exact ? "=" : "") + std::string(rule.list) + "'";
-  if (!family.empty())
-    asked += (asked.empty() ? "" : " and ") + ("NCCL_SOCKET_FAMILY asks for '" + family + "'");
+    asked +=
+        variable_of(params, ParamId::socket_ifname) + " asks for '" + params.socket_ifname + "'";
+  if (family != "auto")
+    asked += (asked.empty() ? "" : " and ") + variable_of(params, ParamId::socket_family) +
+             " asks for '" + family + "'";
   if (asked.empty()) return std::string("this host has no network interface that is up");
   return "no interface fits: " + asked + "; there is " + (seen.empty() ? "none" : seen);
 }

@@ -35,15 +35,29 @@ verbs::QpPeer peer_of(const wire::Ends& ends, unsigned rail, uint32_t qp) {
   return peer;
 }
 
+verbs::QpService service_of(const Params& params, const ConnectOptions& options, Link::Role role) {
+  const auto chosen = [](const std::optional<uint64_t>& value, uint8_t otherwise) {
+    return static_cast<uint8_t>(value.value_or(otherwise));
+  };
+  verbs::QpService service{
+      .ack_timeout = chosen(params.ack_timeout, options.ack_timeout),
+      .retries = chosen(params.retries, options.retries),
+      .traffic_class = options.traffic_class.value_or(chosen(params.traffic_class, 0)),
+      .service_level = chosen(params.service_level, 0)};
+  if (role == Link::Role::receiver)
+    service.traffic_class = chosen(params.control_traffic_class, service.traffic_class);
+  return service;
+}
+
 constexpr const char* kPortDown =
     "the port is down: look at its cable, its switch and the kernel log";
 
 }  // namespace
 
-Link::Link(DomainState& domain, const ConnectOptions& options)
+Link::Link(DomainState& domain, const ConnectOptions& options, Role role)
     : domain_(domain),
       rails_(domain.rails()),
-      timing_{.ack_timeout = options.ack_timeout, .retries = options.retries},
+      service_(service_of(domain.params(), options, role)),
       wanted_qps_(options.qps != 0 ? options.qps
                                    : static_cast<uint32_t>(domain.params().qps_per_connection)),
       peer_name_(options.peer_name.empty() ? "peer" : options.peer_name) {
@@ -124,8 +138,8 @@ Status Link::bring_up(const wire::Ends& peer) {
     const End& end = qps_[i];
     const verbs::OpenPort& port = rails_->rails[end.rail].port();
     const verbs::QpPeer to = peer_of(peer, end.rail, i);
-    NORIA_TRY(of_transition(verbs::to_rtr(api, end.qp.get(), port, to)));
-    NORIA_TRY(of_transition(verbs::to_rts(api, end.qp.get(), port, to, end.psn, timing_)));
+    NORIA_TRY(of_transition(verbs::to_rtr(api, end.qp.get(), port, to, service_)));
+    NORIA_TRY(of_transition(verbs::to_rts(api, end.qp.get(), port, to, end.psn, service_)));
   }
   return {};
 }

@@ -30,7 +30,10 @@ class Link {
     uint32_t inline_bytes = 0;
   };
 
-  Link(DomainState& domain, const ConnectOptions& options);
+  // Data goes from the sender to the receiver, and credits the other way.
+  enum class Role : uint8_t { sender, receiver };
+
+  Link(DomainState& domain, const ConnectOptions& options, Role role);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -81,7 +84,7 @@ class Link {
 
   DomainState& domain_;
   std::shared_ptr<RailSet> rails_;
-  verbs::QpTiming timing_;
+  verbs::QpService service_;
   uint32_t wanted_qps_;
   ControlSocket control_;
   Seat seat_;

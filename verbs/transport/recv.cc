@@ -8,7 +8,7 @@
 namespace noria::transport {
 
 RecvState::RecvState(DomainState& domain, const ConnectOptions& options)
-    : link_(domain, options), counters_(domain.counters()) {}
+    : link_(domain, options, Link::Role::receiver), counters_(domain.counters()) {}
 
 Result<std::unique_ptr<RecvState>> RecvState::make(DomainState& domain,
                                                    const ConnectOptions& options) {

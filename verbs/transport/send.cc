@@ -3,11 +3,23 @@
 #include <new>
 
 namespace noria::transport {
+namespace {
+
+// From how many bytes on a message is cut: between ports it is worth it whatever
+// NORIA_SPLIT_DATA_ON_QPS says of queue pairs.
+uint64_t stripe_min(const DomainState& domain) {
+  const Params& params = domain.params();
+  if (params.split == "on") return 1;
+  const bool is_one_port = domain.rails()->rails.size() == 1;
+  return params.split == "off" && is_one_port ? UINT64_MAX : params.stripe_min_bytes;
+}
+
+}  // namespace
 
 SendState::SendState(DomainState& domain, const ConnectOptions& options)
-    : link_(domain, options),
+    : link_(domain, options, Link::Role::sender),
       counters_(domain.counters()),
-      stripe_min_(domain.params().stripe_min_bytes),
+      stripe_min_(stripe_min(domain)),
       max_message_bytes_(domain.rails()->max_message_bytes) {}
 
 Result<std::unique_ptr<SendState>> SendState::make(DomainState& domain,

@@ -1,0 +1,96 @@
+// What NCCL's configuration and the environment ask of the plugin reaches its queue pairs.
+
+#include <cstdlib>
+
+#include "base/clock.hpp"
+#include "tests/support/nccl_end.hpp"
+#include "tests/support/spy_verbs.hpp"
+
+namespace noria::test {
+namespace {
+
+class NcclVariables : public testing::TestWithParam<int> {};
+
+struct Ends {
+  void* send = nullptr;
+  void* recv = nullptr;
+};
+
+// Both ends of a connection in one process, driven in turn as NCCL's threads would.
+Ends connect_both(Net& net, void* context) {
+  NetHandle handle{};
+  void* listener = nullptr;
+  Ends ends;
+  EXPECT_EQ(net.listen(context, 0, handle.data(), &listener), Result::success) << last_warning();
+  const Nanoseconds deadline = now_ns() + 30_s;
+  while ((ends.send == nullptr || ends.recv == nullptr) && now_ns() < deadline) {
+    if (ends.send == nullptr) {
+      EXPECT_EQ(net.connect(context, 0, handle.data(), &ends.send), Result::success);
+    }
+    if (ends.recv == nullptr) {
+      EXPECT_EQ(net.accept(listener, &ends.recv), Result::success);
+    }
+  }
+  EXPECT_EQ(net.close_listen(listener), Result::success);
+  return ends;
+}
+
+// What the queue pairs of one connection were told: the receiver's, then the sender's.
+std::vector<ibv_qp_attr> told(int version, int traffic_class) {
+  forget_spied_qps();
+  NetLibrary library;
+  const auto net = library.net(version);
+  net->set_traffic_class(traffic_class);
+  void* context = nullptr;
+  EXPECT_EQ(net->init(&context), Result::success);
+  const Ends ends = connect_both(*net, context);
+  EXPECT_EQ(net->close_send(ends.send), Result::success);
+  EXPECT_EQ(net->close_recv(ends.recv), Result::success);
+  EXPECT_EQ(net->finalize(context), Result::success);
+  return spied_qps();
+}
+
+TEST_P(NcclVariables, The_communicators_traffic_class_wins_over_the_variable) {
+  const int version = GetParam();
+  setenv("NCCL_IB_TC", "32", 1);
+  const auto given = told(version, 106);
+  const auto open = told(version, -1);
+  unsetenv("NCCL_IB_TC");
+  ASSERT_EQ(given.size(), 2u);
+  ASSERT_EQ(open.size(), 2u);
+  // Version 10 tells connect() alone; the versions before tell nobody.
+  EXPECT_EQ(given[0].ah_attr.grh.traffic_class, version >= 11 ? 106 : 32);
+  EXPECT_EQ(given[1].ah_attr.grh.traffic_class, version >= 10 ? 106 : 32);
+  for (const ibv_qp_attr& attr : open) EXPECT_EQ(attr.ah_attr.grh.traffic_class, 32);
+}
+
+TEST_P(NcclVariables, Queue_pairs_are_as_patient_as_NCCLs_own) {
+  for (const ibv_qp_attr& attr : told(GetParam(), -1)) {
+    EXPECT_EQ(attr.timeout, 20);
+    EXPECT_EQ(attr.retry_cnt, 7);
+  }
+}
+
+TEST_P(NcclVariables, A_traffic_class_that_does_not_exist_is_refused_with_a_line) {
+  const int version = GetParam();
+  if (version < 10) return;  // none is told
+  NetLibrary library;
+  const auto net = library.net(version);
+  net->set_traffic_class(256);
+  void* context = nullptr;
+  Result result = net->init(&context);
+  if (version == 10) {
+    NetHandle handle{};
+    void* comm = nullptr;
+    result = net->connect(context, 0, handle.data(), &comm);
+  }
+  EXPECT_EQ(result, Result::invalid_argument);
+  EXPECT_NE(last_warning().find("traffic class is over 255"), std::string::npos) << last_warning();
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, NcclVariables,
+                         testing::Range(kOldestVersion, kNewestVersion + 1),
+                         [](const auto& version) { return "v" + std::to_string(version.param); });
+
+}  // namespace
+}  // namespace noria::test

@@ -1,0 +1,121 @@
+// What the parameters ask of a connection is what its queue pairs were told, as the device answers.
+
+#include "tests/support/spy_verbs.hpp"
+#include "tests/support/transport_pair.hpp"
+
+namespace noria::transport {
+namespace {
+
+class QpAttributes : public test::TransportPair {
+ protected:
+  // Of one connection with these variables: the sender's queue pair and the receiver's.
+  struct Told {
+    ibv_qp_attr sender, receiver;
+  };
+  Told told(std::vector<const char*> variables, const ConnectOptions& options = {}) {
+    a_.reset();
+    b_.reset();
+    const std::string library = "NORIA_IBVERBS=" + params_.ibverbs;
+    variables.push_back(library.c_str());
+    variables.push_back(nullptr);
+    auto params = load_params(variables.data());
+    EXPECT_TRUE(params) << params.failure();
+    params_ = *params;
+    auto provider = verbs::open_provider(params_, verbs::Use::collective);
+    EXPECT_TRUE(provider) << provider.failure();
+    provider_ = *provider;
+    a_ = test::make_domain(provider_, params_);
+    b_ = test::make_domain(provider_, params_);
+    test::forget_spied_qps();
+    const test::Connected made = connect(options);
+    // The listener is the first to be ready.
+    const std::vector<ibv_qp_attr> all = test::spied_qps();
+    EXPECT_EQ(all.size(), 2u);
+    return all.size() == 2 ? Told{all[1], all[0]} : Told{};
+  }
+};
+
+TEST_F(QpAttributes, Without_a_word_they_are_what_peers_have) {
+  const Told qps = told({});
+  for (const ibv_qp_attr& attr : {qps.sender, qps.receiver}) {
+    EXPECT_EQ(attr.ah_attr.sl, 0);
+    EXPECT_EQ(attr.ah_attr.grh.traffic_class, 0);
+    EXPECT_EQ(attr.timeout, 17);
+    EXPECT_EQ(attr.retry_cnt, 7);
+    EXPECT_EQ(attr.rnr_retry, 7);
+    EXPECT_EQ(attr.pkey_index, 0);
+    EXPECT_EQ(attr.ah_attr.is_global, 1) << "RoCE is always addressed by GID";
+    EXPECT_EQ(attr.ah_attr.grh.flow_label, 0u);
+  }
+}
+
+TEST_F(QpAttributes, Every_variable_reaches_both_sides) {
+  const Told qps =
+      told({"NCCL_IB_TC=106", "NCCL_IB_SL=3", "NCCL_IB_TIMEOUT=22", "NCCL_IB_RETRY_CNT=5"});
+  for (const ibv_qp_attr& attr : {qps.sender, qps.receiver}) {
+    EXPECT_EQ(attr.ah_attr.grh.traffic_class, 106);
+    EXPECT_EQ(attr.ah_attr.sl, 3);
+    EXPECT_EQ(attr.timeout, 22);
+    EXPECT_EQ(attr.retry_cnt, 5);
+  }
+}
+
+TEST_F(QpAttributes, Credits_may_have_a_class_of_their_own) {
+  const Told qps = told({"NORIA_TRAFFIC_CLASS=32", "NORIA_CONTROL_TRAFFIC_CLASS=0xC0"});
+  EXPECT_EQ(qps.sender.ah_attr.grh.traffic_class, 32);
+  EXPECT_EQ(qps.receiver.ah_attr.grh.traffic_class, 0xc0);
+}
+
+TEST_F(QpAttributes, What_the_layer_above_says_wins_for_the_class_and_yields_for_the_time) {
+  const ConnectOptions options{.ack_timeout = 20, .retries = 3, .traffic_class = 64};
+  const Told open = told({"NORIA_TRAFFIC_CLASS=32"}, options);
+  EXPECT_EQ(open.sender.ah_attr.grh.traffic_class, 64);
+  EXPECT_EQ(open.receiver.ah_attr.grh.traffic_class, 64);
+  EXPECT_EQ(open.sender.timeout, 20);
+  EXPECT_EQ(open.sender.retry_cnt, 3);
+  const Told asked = told({"NORIA_ACK_TIMEOUT=18", "NORIA_RETRY_COUNT=7"}, options);
+  EXPECT_EQ(asked.sender.timeout, 18);
+  EXPECT_EQ(asked.sender.retry_cnt, 7);
+}
+
+TEST_F(QpAttributes, A_partition_is_found_by_its_key) {
+  // The software HCA's table holds the default partition alone, as a full member.
+  EXPECT_EQ(told({"NORIA_PKEY=0x7fff"}).sender.pkey_index, 0);
+  Params params = params_;
+  params.pkey = 0x8001;
+  const auto refused = verbs::open_provider(params, verbs::Use::collective);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.failure(),
+            "noria0 port 1: NORIA_PKEY: partition key 0x8001 is not in the port's table; there is "
+            "0:0xffff (row:key)");
+}
+
+TEST_F(QpAttributes, A_row_of_the_partition_table_must_be_there) {
+  Params params = params_;
+  params.pkey_index = 4;
+  const auto refused = verbs::open_provider(params, verbs::Use::collective);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.failure().find("NORIA_PKEY_INDEX: the partition key table has no row 4"),
+            std::string::npos)
+      << refused.failure();
+}
+
+TEST_F(QpAttributes, A_gid_that_is_not_there_refuses_the_start_and_names_those_that_are) {
+  Params params = params_;
+  params.gid_index = 3;
+  auto refused = verbs::open_provider(params, verbs::Use::collective);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.failure().find("NORIA_GID_INDEX: GID 3 is not set; there is 0 "),
+            std::string::npos)
+      << refused.failure();
+  params = params_;
+  params.address_range = "240.0.0.0/32";
+  refused = verbs::open_provider(params, verbs::Use::collective);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.failure().find("NORIA_ADDR_RANGE: no GID lies in the address range"),
+            std::string::npos)
+      << refused.failure();
+}
+
+}  // namespace
+}  // namespace noria::transport

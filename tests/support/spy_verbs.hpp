@@ -1,0 +1,20 @@
+// What queue pairs were told, as the device answers it.
+//
+// libnoria-spyverbs.so is the software HCA with one function more in front: each queue pair that
+// becomes ready to send is asked by ibv_query_qp() for its attributes, which are kept. A test links
+// it, and names it by NORIA_IBVERBS.
+//
+// Threads: any thread.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <vector>
+
+namespace noria::test {
+
+// In the order in which they became ready.
+[[gnu::visibility("default")]] std::vector<ibv_qp_attr> spied_qps();
+[[gnu::visibility("default")]] void forget_spied_qps();
+
+}  // namespace noria::test

@@ -1,0 +1,30 @@
+// How peers reach a port: the rows of its GID and partition key tables that fulfil the rules.
+//
+// A port on which something that was asked for is not there has no path: one line names the
+// variable, what was asked, and what there is.
+//
+// Threads: read_path() asks the device and is init only; find_pkey() is pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "verbs/api.hpp"
+#include "verbs/port_rules.hpp"
+
+namespace noria::verbs {
+
+struct PortPath {
+  GidRow gid;
+  uint16_t pkey_index = 0;
+};
+
+Result<PortPath, std::string> read_path(const Api& api, ibv_context* context, uint8_t port,
+                                        const ibv_port_attr& attr, const PortRules& rules);
+
+// The row of a key in a port's table: of this partition, as a full member where it is there twice.
+std::optional<uint16_t> find_pkey(const std::vector<uint16_t>& table, uint16_t pkey);
+
+}  // namespace noria::verbs
