@@ -59,7 +59,7 @@ struct BoolKind {
   std::string spelled_out() const { return "0, 1, true, false, on or off"; }
 };
 
-inline std::string with_unit(std::string range, const char* unit) {
+inline std::string with_unit(const std::string& range, const char* unit) {
   return *unit == '\0' ? range : range + " " + unit;
 }
 

@@ -67,14 +67,16 @@ TEST(ControlTest, Gathers_in_rank_order_again_and_again) {
     auto control = join(rendezvous, rank);
     ASSERT_TRUE(control.is_ok()) << control.failure().text;
     for (int round = 0; round < 200; ++round) {
-      const std::string mine = std::to_string(rank * 1000 + round) + std::string(round * 50, '.');
+      const std::string mine =
+          std::to_string(rank * 1000 + round) + std::string(static_cast<size_t>(round) * 50, '.');
       auto all =
           (*control)->all_gather("round " + std::to_string(round), mine, now_ns() + kPatience);
       ASSERT_TRUE(all.is_ok()) << all.failure().text;
       ASSERT_EQ(all->size(), 4u);
       for (int32_t other = 0; other < 4; ++other)
         EXPECT_EQ((*all)[static_cast<size_t>(other)],
-                  std::to_string(other * 1000 + round) + std::string(round * 50, '.'));
+                  std::to_string(other * 1000 + round) +
+                      std::string(static_cast<size_t>(round) * 50, '.'));
     }
     (*control)->leave(now_ns() + kPatience);
     // Expect: an end is no death.
