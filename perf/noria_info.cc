@@ -2,11 +2,13 @@
 
 #include <noria/observe.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "perf/command_line.hpp"
 #include "perf/communicator.hpp"
+#include "perf/machine_check.hpp"
 #include "verbs/provider.hpp"
 
 namespace noria::perf {
@@ -105,15 +107,51 @@ void print(const Json& json) {
   }
 }
 
+Json findings_json(const std::vector<Finding>& findings) {
+  Json json = Json::array();
+  for (const Finding& finding : findings)
+    json.push_back({{"name", finding.name},
+                    {"ok", finding.is_ok()},
+                    {"says", finding.says},
+                    {"remedy", finding.remedy}});
+  return json;
+}
+
+void print(const std::vector<Finding>& findings) {
+  for (const Finding& finding : findings) {
+    std::printf("%-5s  %-9s  %s", finding.is_ok() ? "ok" : "WRONG", finding.name.c_str(),
+                finding.says.c_str());
+    if (!finding.is_ok()) std::printf(": %s", finding.remedy.c_str());
+    std::printf("\n");
+  }
+}
+
+int check(bool as_json) {
+  const std::vector<Finding> findings = check_machine(read_machine(environ));
+  if (as_json)
+    std::printf("%s\n", Json{{"check", findings_json(findings)}}.dump(2).c_str());
+  else
+    print(findings);
+  const bool is_good = std::all_of(findings.begin(), findings.end(),
+                                   [](const Finding& finding) { return finding.is_ok(); });
+  return static_cast<int>(is_good ? Exit::ok : Exit::environment);
+}
+
 int body(int argc, char** argv) {
   CLI::App app(
       "Shows the version, the verbs library and devices that noria would use here, and every "
       "variable with its value and where that comes from.\n"
-      "Exit: 0, 2 usage or a bad variable, 3 no device.",
+      "With --check, what the NCCL plugin needs of this machine, line by line: ok, or WRONG and "
+      "what to "
+      "do.\n"
+      "Exit: 0, 2 usage or a bad variable, 3 no device, or something is wrong.",
       kName);
   bool as_json = false;
+  bool only_check = false;
   app.add_flag("--json", as_json, "JSON instead of text");
+  app.add_flag("--check", only_check, "Look for what is wrong, and nothing else");
   if (parse_command_line(app, argc, argv)) return 0;
+  if (only_check) return check(as_json);
 
   const Params params = params_of_environment();
   Json json{{"library_version", version_text(noria_version())},

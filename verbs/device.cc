@@ -58,6 +58,11 @@ Status query_wide_port(const Api& api, ibv_context* context, uint8_t port, WideP
   return {};
 }
 
+// The enumerators count from 256 bytes on, by doubling.
+uint32_t mtu_bytes(ibv_mtu mtu) {
+  return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << static_cast<unsigned>(mtu) : 0;
+}
+
 PortInfo describe_port(const ibv_device& device, uint8_t number, const WidePortAttr& wide) {
   const ibv_port_attr& attr = wide.attr;
   PortInfo info;
@@ -68,6 +73,8 @@ PortInfo describe_port(const ibv_device& device, uint8_t number, const WidePortA
   info.is_ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
   info.speed_mbps = speed_mbps(wide.speed, attr.active_width);
   info.lid = attr.lid;
+  info.mtu_bytes = mtu_bytes(attr.active_mtu);
+  info.max_mtu_bytes = mtu_bytes(attr.max_mtu);
   info.sysfs_path = device.ibdev_path;
   info.numa_node = read_numa_node(info.sysfs_path);
   return info;

@@ -34,6 +34,7 @@ struct PortInfo {
   bool is_ethernet = false;  // RoCE: addressed by GID; else InfiniBand: by LID
   uint32_t speed_mbps = 0;
   uint16_t lid = 0;
+  uint32_t mtu_bytes = 0, max_mtu_bytes = 0;
   int numa_node = -1;
   std::string sysfs_path;  // where ibv_device.ibdev_path points
   // How peers reach it, or why it cannot be used as it was asked for.

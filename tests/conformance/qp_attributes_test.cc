@@ -1,5 +1,6 @@
 // What the parameters ask of a connection is what its queue pairs were told, as the device answers.
 
+#include "base/counters.hpp"
 #include "tests/support/spy_verbs.hpp"
 #include "tests/support/transport_pair.hpp"
 
@@ -12,7 +13,8 @@ class QpAttributes : public test::TransportPair {
   struct Told {
     ibv_qp_attr sender, receiver;
   };
-  Told told(std::vector<const char*> variables, const ConnectOptions& options = {}) {
+  Told told(std::vector<const char*> variables, const ConnectOptions& options = {},
+            size_t qps = 1) {
     a_.reset();
     b_.reset();
     const std::string library = "NORIA_IBVERBS=" + params_.ibverbs;
@@ -30,7 +32,7 @@ class QpAttributes : public test::TransportPair {
     const test::Connected made = connect(options);
     // The listener is the first to be ready.
     const std::vector<ibv_qp_attr> all = test::spied_qps();
-    EXPECT_EQ(all.size(), 2u);
+    EXPECT_EQ(all.size(), 2 * qps);
     return all.size() == 2 ? Told{all[1], all[0]} : Told{};
   }
 };
@@ -76,6 +78,47 @@ TEST_F(QpAttributes, What_the_layer_above_says_wins_for_the_class_and_yields_for
   const Told asked = told({"NORIA_ACK_TIMEOUT=18", "NORIA_RETRY_COUNT=7"}, options);
   EXPECT_EQ(asked.sender.timeout, 18);
   EXPECT_EQ(asked.sender.retry_cnt, 7);
+}
+
+TEST_F(QpAttributes, Payload_may_pass_payload_on_the_bus_unless_it_is_told_not_to) {
+  const auto relaxed_of = [this](const char* variable) {
+    told({variable});
+    test::forget_spied_qps();
+    std::vector<std::byte> memory(4096);
+    const Region region = over(*a_, memory);
+    size_t relaxed = 0;
+    for (const unsigned access : test::spied_accesses())
+      if ((access & IBV_ACCESS_RELAXED_ORDERING) != 0) ++relaxed;
+    return relaxed;
+  };
+  EXPECT_EQ(relaxed_of("NORIA_RELAXED_ORDERING=auto"), 1u);
+  EXPECT_EQ(relaxed_of("NCCL_IB_PCI_RELAXED_ORDERING=1"), 1u);
+  EXPECT_EQ(relaxed_of("NCCL_IB_PCI_RELAXED_ORDERING=0"), 0u);
+}
+
+TEST_F(QpAttributes, Queue_pairs_and_how_messages_are_cut_over_them_follow_NCCLs_variables) {
+  const auto pieces_of = [this](std::vector<const char*> variables) {
+    variables.push_back("NCCL_IB_QPS_PER_CONNECTION=2");
+    told(std::move(variables), {}, 2);
+    const test::Connected made = connect();
+    std::vector<std::byte> from(256_KiB), to(256_KiB);
+    const Region source = over(*a_, from), target = over(*b_, to);
+    const uint64_t before = counter_totals()[static_cast<size_t>(Counter::messages_striped)];
+    for (const uint64_t bytes : {uint64_t{4096}, uint64_t{256_KiB}}) {
+      Request* const received = made.recv->try_recv(target, 0, bytes);
+      Request* sent = nullptr;
+      EXPECT_TRUE(poll_until([&] {
+        if (sent == nullptr) sent = made.send->try_send(source, 0, bytes);
+        return sent != nullptr && sent->is_done() && received->is_done();
+      }));
+      made.send->release(sent);
+      made.recv->release(received);
+    }
+    return counter_totals()[static_cast<size_t>(Counter::messages_striped)] - before;
+  };
+  EXPECT_EQ(pieces_of({}), 1u) << "from NORIA_STRIPE_MIN on";
+  EXPECT_EQ(pieces_of({"NCCL_IB_SPLIT_DATA_ON_QPS=1"}), 2u);
+  EXPECT_EQ(pieces_of({"NCCL_IB_SPLIT_DATA_ON_QPS=0"}), 0u);
 }
 
 TEST_F(QpAttributes, A_partition_is_found_by_its_key) {

@@ -62,6 +62,52 @@ TEST(Noria_info, A_device_that_is_not_there_is_named_with_those_that_are) {
       << end.out;
 }
 
+// What --check finds wrong, by name; and what it says of it.
+std::string check(Environment environment, int expected_exit) {
+  environment.emplace_back("NORIA_SOFT", "1");
+  const ToolEnd end = run_tool_to_end({"noria_info", "--check", "--json"}, environment);
+  EXPECT_EQ(end.exit_code, expected_exit) << end.out << end.err;
+  const auto json = nlohmann::json::parse(end.out, nullptr, false);
+  if (!json.is_object()) return end.out;
+  std::string wrong;
+  for (const auto& finding : json["check"])
+    if (!finding["ok"])
+      wrong +=
+          finding["name"].get<std::string>() + ": " + finding["says"].get<std::string>() + "\n";
+  return wrong;
+}
+
+TEST(Noria_info, Checks_a_machine_and_finds_nothing_wrong) {
+  EXPECT_EQ(check({{"NCCL_NET_PLUGIN", "noria"}}, 0), "");
+  const ToolEnd end = run_tool_to_end({"noria_info", "--check"}, {{"NORIA_SOFT", "1"}});
+  EXPECT_EQ(end.exit_code, 0);
+  for (const std::string& line : lines_of(end.out))
+    EXPECT_TRUE(line.starts_with("ok     ")) << line;
+  for (const char* part : {"variables", "library", "1 of 1 are active", "noria0 port 1: GID 0 ",
+                           "(RoCE v2)", "noria0 port 1: 4096 of 4096", "memlock", "gpu", "nccl"})
+    EXPECT_NE(end.out.find(part), std::string::npos) << part << " in " << end.out;
+}
+
+TEST(Noria_info, Checks_and_says_what_is_wrong) {
+  EXPECT_EQ(check({{"NCCL_IB_SL", "16"}}, 3).find("variables: NCCL_IB_SL: '16' is not accepted"),
+            0U);
+  EXPECT_EQ(
+      check({{"NORIA_IBVERBS", "/nowhere/lib.so"}}, 3).find("library: the NCCL plugin is off:"),
+      0U);
+  EXPECT_NE(check({{"NCCL_IB_HCA", "mlx5"}}, 3).find("NCCL_IB_HCA: 'mlx5' takes no port"),
+            std::string::npos);
+  EXPECT_NE(
+      check({{"NORIA_ADDR_RANGE", "240.0.0.0/32"}}, 3).find("no GID lies in the address range"),
+      std::string::npos);
+  EXPECT_EQ(check({{"NCCL_NET", "Socket"}}, 3), "nccl: NCCL_NET=Socket\n");
+  EXPECT_EQ(check({{"NCCL_NET_PLUGIN", "none"}}, 3), "nccl: NCCL_NET_PLUGIN=none\n");
+  EXPECT_EQ(check({{"NCCL_IB_DISABLE", "1"}}, 3), "nccl: NCCL_IB_DISABLE=1\n");
+  const ToolEnd end =
+      run_tool_to_end({"noria_info", "--check"}, {{"NORIA_SOFT", "1"}, {"NCCL_IB_DISABLE", "1"}});
+  EXPECT_NE(end.out.find("\nWRONG  nccl       NCCL_IB_DISABLE=1: unset it"), std::string::npos)
+      << end.out;
+}
+
 TEST(Noria_info, A_bad_variable_is_one_line_and_exit_2) {
   const ToolEnd end = run_tool_to_end({"noria_info"}, {{"NORIA_SOFT_COPPY", "cma"}});
   EXPECT_EQ(end.exit_code, 2);

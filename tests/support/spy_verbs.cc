@@ -9,12 +9,13 @@ namespace {
 
 std::mutex mutex;
 std::vector<ibv_qp_attr> seen;
+std::vector<unsigned> accesses;
 
 // The device's own function of this name.
 template <class Function>
-Function* real(const char* name) {
+Function* real(const char* name, const char* version = "IBVERBS_1.1") {
   static void* const device = dlopen(NORIA_SPIED_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-  return reinterpret_cast<Function*>(dlvsym(device, name, "IBVERBS_1.1"));
+  return reinterpret_cast<Function*>(dlvsym(device, name, version));
 }
 
 }  // namespace
@@ -24,9 +25,15 @@ std::vector<ibv_qp_attr> spied_qps() {
   return seen;
 }
 
+std::vector<unsigned> spied_accesses() {
+  const std::lock_guard lock(mutex);
+  return accesses;
+}
+
 void forget_spied_qps() {
   const std::lock_guard lock(mutex);
   seen.clear();
+  accesses.clear();
 }
 
 }  // namespace noria::test
@@ -43,4 +50,16 @@ extern "C" [[gnu::visibility("default")]] int ibv_modify_qp(ibv_qp* qp, ibv_qp_a
     seen.push_back(answer);
   }
   return 0;
+}
+
+extern "C" [[gnu::visibility("default")]] ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address,
+                                                                   size_t length, uint64_t iova,
+                                                                   unsigned access) {
+  using namespace noria::test;  // NOLINT: the body of a C function
+  {
+    const std::lock_guard lock(mutex);
+    accesses.push_back(access);
+  }
+  return real<decltype(ibv_reg_mr_iova2)>("ibv_reg_mr_iova2", "IBVERBS_1.8")(pd, address, length,
+                                                                             iova, access);
 }

@@ -1,0 +1,204 @@
+#include "perf/machine_check.hpp"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fstream>
+#include <string_view>
+
+#include "base/params.hpp"
+#include "verbs/api.hpp"
+
+namespace noria::perf {
+namespace {
+
+std::string name_of(const verbs::PortInfo& port) {
+  return port.device + " port " + std::to_string(port.port);
+}
+
+Finding check_variables(const Machine& machine) {
+  if (machine.bad_variable.empty()) return {"variables", "every one is as it should be", ""};
+  return {"variables", machine.bad_variable, "unset it, or set what it takes"};
+}
+
+Finding check_library(const Machine& machine) {
+  if (!machine.no_provider.empty())
+    return {"library", "the NCCL plugin is off: " + machine.no_provider, "do as it says"};
+  return {"library", machine.library + (machine.is_software ? " (software HCA)" : ""), ""};
+}
+
+Finding check_ports(const Machine& machine) {
+  std::string down;
+  size_t active = 0;
+  for (const verbs::PortInfo& port : machine.ports) {
+    if (port.is_active)
+      ++active;
+    else
+      down += (down.empty() ? "; " : ", ") + name_of(port) + " is " + port.state;
+  }
+  Finding finding{
+      "ports",
+      std::to_string(active) + " of " + std::to_string(machine.ports.size()) + " are active" + down,
+      ""};
+  if (active == 0)
+    finding.remedy = "look at cables and switches, and whether the subnet manager runs (ibstat)";
+  return finding;
+}
+
+// How peers reach an active port.
+Finding check_address(const verbs::PortInfo& port, bool wants_roce_v1) {
+  Finding finding{"address", name_of(port) + ": ", ""};
+  if (!port.is_ethernet) {
+    finding.says += "LID " + std::to_string(port.lid);
+    if (port.lid == 0) finding.remedy = "start a subnet manager: it gives the LID";
+    return finding;
+  }
+  finding.says +=
+      "GID " + std::to_string(port.gid_index) + " " + port.gid + " (" + port.gid_type + ")";
+  if (port.gid.starts_with("fe80:"))
+    finding.remedy = "give its interface an address: this one reaches no further than the link";
+  else if (std::string_view(port.gid_type) == "RoCE v1" && !wants_roce_v1)
+    finding.remedy =
+        "set the device to RoCE v2 (cma_roce_mode), or NORIA_ROCE_VERSION=1 where v1 is meant";
+  return finding;
+}
+
+Finding check_mtu(const verbs::PortInfo& port) {
+  Finding finding{"mtu",
+                  name_of(port) + ": " + std::to_string(port.mtu_bytes) + " of " +
+                      std::to_string(port.max_mtu_bytes),
+                  ""};
+  if (port.mtu_bytes >= port.max_mtu_bytes) return finding;
+  finding.remedy = port.is_ethernet
+                       ? "raise the MTU of its interface, and of the switches, to " +
+                             std::to_string(port.max_mtu_bytes) + " and what headers take (9000)"
+                       : "raise the MTU of its partition in the subnet manager";
+  return finding;
+}
+
+Finding check_memlock(const Machine& machine) {
+  if (machine.memlock_bytes == UINT64_MAX) return {"memlock", "no limit", ""};
+  Finding finding{"memlock", std::to_string(machine.memlock_bytes >> 10) + " KiB may be locked",
+                  ""};
+  if (machine.is_software)
+    finding.says += ", and the software HCA locks none";
+  else
+    finding.remedy =
+        "lift the limit: `ulimit -l unlimited`, memlock in /etc/security/limits.conf, "
+        "LimitMEMLOCK=infinity of a systemd unit, or --ulimit memlock=-1 of a container";
+  return finding;
+}
+
+Finding check_gpu_memory(const Machine& machine) {
+  if (!machine.has_nvidia_driver) return {"gpu", "no NVIDIA driver: host memory only", ""};
+  std::string ways = machine.peer_memory;
+  if (machine.has_dmabuf) ways += (ways.empty() ? "" : " and ") + std::string("dmabuf");
+  if (!ways.empty()) return {"gpu", "memory of GPUs by " + ways, ""};
+  return {"gpu", "memory of GPUs cannot be registered: neither a peer memory module nor dmabuf",
+          "modprobe nvidia_peermem, or take rdma-core 34 and kernel 5.12 or later"};
+}
+
+bool is_noria(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text == "noria";
+}
+
+std::vector<Finding> check_nccl(const Machine& machine) {
+  std::vector<Finding> findings;
+  const auto add = [&](const char* name, const auto& is_wrong, const char* remedy) {
+    const auto found = machine.nccl.find(name);
+    if (found == machine.nccl.end() || found->second.empty()) return;
+    findings.push_back({"nccl", std::string(name) + "=" + printable(found->second),
+                        is_wrong(found->second) ? remedy : ""});
+  };
+  add(
+      "NCCL_NET", [](const std::string& value) { return !is_noria(value); },
+      "set NCCL_NET=noria, or unset it: NCCL takes no other net than the one it names");
+  add(
+      "NCCL_NET_PLUGIN",
+      [](const std::string& value) { return value.find("noria") == std::string::npos; },
+      "set NCCL_NET_PLUGIN=noria: NCCL does not load this plugin");
+  add(
+      "NCCL_IB_DISABLE", [](const std::string& value) { return value != "0"; },
+      "unset it: it does not turn noria off (NORIA_DISABLE=1 does), and where noria is off NCCL is "
+      "left with sockets");
+  if (findings.empty())
+    findings.push_back(
+        {"nccl", "NCCL_NET_PLUGIN is unset: NCCL loads this plugin when it is noria", ""});
+  return findings;
+}
+
+// Whether the kernel lets this process lock what it wants whatever the limit.
+bool may_lock_all() {
+  constexpr unsigned kIpcLock = 14;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("CapEff:"))
+      return (std::stoull(line.substr(7), nullptr, 16) >> kIpcLock & 1) != 0;
+  return false;
+}
+
+uint64_t memlock_limit() {
+  rlimit limit{};
+  const bool is_known = ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0;
+  return !is_known || limit.rlim_cur == RLIM_INFINITY || may_lock_all() ? UINT64_MAX
+                                                                        : limit.rlim_cur;
+}
+
+std::string peer_memory_module() {
+  constexpr std::array<std::string_view, 2> kModules{"nvidia_peermem", "nv_peer_mem"};
+  std::ifstream modules("/proc/modules");
+  for (std::string line; std::getline(modules, line);)
+    for (const std::string_view name : kModules)
+      if (line.starts_with(name) && line[name.size()] == ' ') return std::string(name);
+  return "";
+}
+
+}  // namespace
+
+Machine read_machine(const char* const* environment) {
+  Machine machine;
+  machine.memlock_bytes = memlock_limit();
+  machine.has_nvidia_driver = std::ifstream("/proc/driver/nvidia/version").good();
+  machine.peer_memory = peer_memory_module();
+  for (const detail::Variable& variable : detail::split_environment(environment))
+    if (variable.name.starts_with("NCCL_"))
+      machine.nccl.insert_or_assign(std::string(variable.name), std::string(variable.value));
+  const auto params = load_params(environment);
+  if (!params) {
+    machine.bad_variable = params.failure();
+    return machine;
+  }
+  machine.wants_roce_v1 = params->roce_version == 1;
+  const auto provider = verbs::open_provider(*params, verbs::Use::plugin);
+  if (!provider) {
+    machine.no_provider = provider.failure();
+    return machine;
+  }
+  machine.library = (*provider)->library_path();
+  machine.is_software = (*provider)->kind() == verbs::ProviderKind::software;
+  machine.has_dmabuf = (*provider)->api().symbols().reg_dmabuf_mr != nullptr;
+  machine.ports = (*provider)->ports();
+  return machine;
+}
+
+std::vector<Finding> check_machine(const Machine& machine) {
+  std::vector<Finding> findings{check_variables(machine)};
+  if (findings[0].is_ok()) findings.push_back(check_library(machine));
+  if (findings.back().is_ok()) {
+    findings.push_back(check_ports(machine));
+    for (const verbs::PortInfo& port : machine.ports) {
+      if (!port.is_active) continue;
+      findings.push_back(check_address(port, machine.wants_roce_v1));
+      findings.push_back(check_mtu(port));
+    }
+  }
+  findings.push_back(check_memlock(machine));
+  findings.push_back(check_gpu_memory(machine));
+  for (Finding& finding : check_nccl(machine)) findings.push_back(std::move(finding));
+  return findings;
+}
+
+}  // namespace noria::perf

@@ -1,0 +1,42 @@
+// What noria_info --check looks at, and what is wrong with it.
+//
+// read_machine() asks the system; check_machine() is pure. A finding that is wrong says what to do.
+//
+// Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "verbs/provider.hpp"
+
+namespace noria::perf {
+
+struct Finding {
+  std::string name;  // "memlock"
+  std::string says;
+  std::string remedy;  // empty: nothing is wrong
+
+  bool is_ok() const { return remedy.empty(); }
+};
+
+struct Machine {
+  std::string bad_variable;  // what load_params() refused; then there is no provider
+  std::string no_provider;   // why the plugin has none; empty where it has
+  std::string library;
+  bool is_software = false;
+  bool has_dmabuf = false;  // the library can register what a GPU exports
+  bool wants_roce_v1 = false;
+  std::vector<verbs::PortInfo> ports;
+  uint64_t memlock_bytes = UINT64_MAX;  // UINT64_MAX: no limit, or a process that is free of it
+  bool has_nvidia_driver = false;
+  std::string peer_memory;                  // the kernel's module; empty: none is loaded
+  std::map<std::string, std::string> nccl;  // its variables
+};
+
+Machine read_machine(const char* const* environment);
+std::vector<Finding> check_machine(const Machine& machine);
+
+}  // namespace noria::perf

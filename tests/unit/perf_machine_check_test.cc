@@ -1,0 +1,135 @@
+#include "perf/machine_check.hpp"
+
+#include <gtest/gtest.h>
+
+namespace noria::perf {
+namespace {
+
+verbs::PortInfo port_of(const char* device) {
+  verbs::PortInfo port;
+  port.device = device;
+  port.is_active = true;
+  port.state = "active";
+  port.is_ethernet = true;
+  port.gid_index = 3;
+  port.gid = "10.1.2.3";
+  port.gid_type = "RoCE v2";
+  port.mtu_bytes = port.max_mtu_bytes = 4096;
+  return port;
+}
+
+Machine good_machine() {
+  Machine machine;
+  machine.library = "libibverbs.so.1";
+  machine.ports = {port_of("mlx5_0")};
+  machine.nccl = {{"NCCL_NET_PLUGIN", "noria"}, {"NCCL_NET", "Noria"}, {"NCCL_IB_DISABLE", "0"}};
+  return machine;
+}
+
+// "name: remedy" of each finding that is wrong.
+std::string wrong(const Machine& machine) {
+  std::string all;
+  for (const Finding& finding : check_machine(machine))
+    if (!finding.is_ok()) all += finding.name + ": " + finding.remedy + "\n";
+  return all;
+}
+
+std::string line_of(const Machine& machine, const std::string& name) {
+  for (const Finding& finding : check_machine(machine))
+    if (finding.name == name) return finding.says;
+  return "no finding";
+}
+
+TEST(Machine_check, A_good_machine_has_nothing_wrong) {
+  EXPECT_EQ(wrong(good_machine()), "");
+  EXPECT_EQ(line_of(good_machine(), "address"), "mlx5_0 port 1: GID 3 10.1.2.3 (RoCE v2)");
+  EXPECT_EQ(line_of(good_machine(), "ports"), "1 of 1 are active");
+}
+
+TEST(Machine_check, What_hides_the_rest_is_said_alone) {
+  Machine machine = good_machine();
+  machine.bad_variable = "NCCL_IB_TC: '999' is not accepted";
+  EXPECT_EQ(line_of(machine, "variables"), machine.bad_variable);
+  EXPECT_EQ(line_of(machine, "library"), "no finding");
+  EXPECT_EQ(line_of(machine, "ports"), "no finding");
+  EXPECT_NE(line_of(machine, "memlock"), "no finding");
+
+  machine = good_machine();
+  machine.no_provider = "no RDMA device was found";
+  EXPECT_EQ(wrong(machine), "library: do as it says\n");
+  EXPECT_EQ(line_of(machine, "ports"), "no finding");
+}
+
+TEST(Machine_check, A_port_that_is_down_is_wrong_only_where_none_is_up) {
+  Machine machine = good_machine();
+  machine.ports.push_back(port_of("mlx5_1"));
+  machine.ports[1].is_active = false;
+  machine.ports[1].state = "down";
+  EXPECT_EQ(wrong(machine), "");
+  EXPECT_EQ(line_of(machine, "ports"), "1 of 2 are active; mlx5_1 port 1 is down");
+  machine.ports.erase(machine.ports.begin());
+  EXPECT_NE(wrong(machine).find("ports: look at cables"), std::string::npos);
+}
+
+TEST(Machine_check, An_address_that_does_not_reach_far_is_wrong) {
+  Machine machine = good_machine();
+  machine.ports[0].gid = "fe80::1";
+  EXPECT_NE(wrong(machine).find("address: give its interface an address"), std::string::npos);
+  machine.ports[0] = port_of("mlx5_0");
+  machine.ports[0].gid_type = "RoCE v1";
+  EXPECT_NE(wrong(machine).find("NORIA_ROCE_VERSION=1"), std::string::npos);
+  machine.wants_roce_v1 = true;
+  EXPECT_EQ(wrong(machine), "");
+  machine.ports[0].is_ethernet = false;
+  EXPECT_EQ(wrong(machine), "address: start a subnet manager: it gives the LID\n");
+  machine.ports[0].lid = 7;
+  EXPECT_EQ(wrong(machine), "");
+}
+
+TEST(Machine_check, A_small_mtu_is_wrong_and_whose_it_is_depends_on_the_link) {
+  Machine machine = good_machine();
+  machine.ports[0].mtu_bytes = 1024;
+  EXPECT_EQ(line_of(machine, "mtu"), "mlx5_0 port 1: 1024 of 4096");
+  EXPECT_NE(wrong(machine).find("mtu: raise the MTU of its interface"), std::string::npos);
+  machine.ports[0].is_ethernet = false;
+  machine.ports[0].lid = 7;
+  EXPECT_NE(wrong(machine).find("mtu: raise the MTU of its partition"), std::string::npos);
+}
+
+TEST(Machine_check, A_limit_of_locked_memory_is_wrong_on_hardware) {
+  Machine machine = good_machine();
+  machine.memlock_bytes = 8 << 20;
+  EXPECT_EQ(line_of(machine, "memlock"), "8192 KiB may be locked");
+  EXPECT_NE(wrong(machine).find("`ulimit -l unlimited`"), std::string::npos);
+  machine.is_software = true;
+  EXPECT_EQ(wrong(machine), "");
+}
+
+TEST(Machine_check, GPUs_need_a_module_or_dmabuf) {
+  Machine machine = good_machine();
+  EXPECT_EQ(line_of(machine, "gpu"), "no NVIDIA driver: host memory only");
+  machine.has_nvidia_driver = true;
+  EXPECT_NE(wrong(machine).find("gpu: modprobe nvidia_peermem"), std::string::npos);
+  machine.has_dmabuf = true;
+  EXPECT_EQ(wrong(machine), "");
+  machine.peer_memory = "nvidia_peermem";
+  EXPECT_EQ(line_of(machine, "gpu"), "memory of GPUs by nvidia_peermem and dmabuf");
+}
+
+TEST(Machine_check, Variables_of_NCCL_that_work_against_noria_are_wrong) {
+  const std::pair<const char*, const char*> table[] = {
+      {"NCCL_NET", "Socket"}, {"NCCL_NET_PLUGIN", "none"}, {"NCCL_IB_DISABLE", "1"}};
+  for (const auto& [name, value] : table) {
+    Machine machine = good_machine();
+    machine.nccl[name] = value;
+    EXPECT_EQ(wrong(machine).find("nccl: "), 0u) << name;
+  }
+  Machine machine = good_machine();
+  machine.nccl = {{"NCCL_NET_PLUGIN", "/opt/lib/libnccl-net-noria.so"}, {"NCCL_NET", ""}};
+  EXPECT_EQ(wrong(machine), "");
+  machine.nccl.clear();
+  EXPECT_EQ(wrong(machine), "");
+}
+
+}  // namespace
+}  // namespace noria::perf
