@@ -30,7 +30,7 @@ template <class Body>
   body();
 }
 
-inline constexpr uint64_t kBudgetWarmups = 200;  // more than any window or batch
+inline constexpr uint64_t kBudgetWarmups = 400;  // more than any window or batch
 
 // All of them; those through NCCL's table are budget_plugin.cc's.
 const std::vector<Operation>& budgeted_operations();

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <map>
 #include <memory>
 
@@ -57,16 +56,19 @@ struct Connecting {
 
 class Connection;
 
-// A request as NCCL holds it.
+// A request as NCCL holds it: a send, or a receive of so many messages.
 struct Message {
   Connection* connection = nullptr;  // null while it is free
   transport::Request* request = nullptr;
+  uint32_t parts = 1;
 };
 
 class Connection : public Object {
  public:
   Connection(Kind kind, const Context* context, std::unique_ptr<transport::Domain> domain)
-      : Object(kind, context), domain_(std::move(domain)) {}
+      : Object(kind, context), domain_(std::move(domain)) {
+    for (Message& message : messages_) free_[free_count_++] = &message;
+  }
 
   Result<transport::Region*> register_memory(void* data, uint64_t bytes) NORIA_EXCLUDES(mutex_);
   bool deregister(const void* region) NORIA_EXCLUDES(mutex_);  // false when it is none of ours
@@ -76,29 +78,27 @@ class Connection : public Object {
     return memory != nullptr ? *static_cast<const transport::Region*>(memory) : no_memory_;
   }
   transport::Domain& domain() { return *domain_; }
-  NORIA_HOT Message* hold(transport::Request* request) {
-    NORIA_DCHECK(free_ != 0, "the transport has as many requests as we have messages");
-    Message& message = messages_[static_cast<size_t>(std::countr_zero(free_))];
-    free_ &= free_ - 1;
-    message = {.connection = this, .request = request};
-    return &message;
+  NORIA_HOT Message* hold(transport::Request* request, uint32_t parts = 1) {
+    NORIA_DCHECK(free_count_ != 0, "the transport has as many requests as we have messages");
+    Message* const message = free_[--free_count_];
+    *message = {.connection = this, .request = request, .parts = parts};
+    return message;
   }
   NORIA_HOT void let_go(Message* message) {
-    free_ |= uint64_t{1} << (message - messages_.data());
     message->connection = nullptr;
+    free_[free_count_++] = message;
   }
   // True the first time: a failure is told once.
   bool is_news() { return !std::exchange(was_told_, true); }
 
  private:
-  static_assert(transport::kWindow == 64, "free_ has a bit for every message");
-
   std::unique_ptr<transport::Domain> domain_;
   Mutex mutex_;
   std::map<const void*, std::unique_ptr<transport::Region>> regions_ NORIA_GUARDED_BY(mutex_);
   const transport::Region no_memory_;
   std::array<Message, transport::kWindow> messages_{};
-  uint64_t free_ = ~uint64_t{0};
+  std::array<Message*, transport::kWindow> free_;  // the last let go is taken first: it is in cache
+  uint32_t free_count_ = 0;
   bool was_told_ = false;
 };
 

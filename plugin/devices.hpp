@@ -42,7 +42,7 @@ void describe(const Device& device, int index, Properties* out) {
   out->port = device.port.port;
   out->latency_us = 0;
   out->max_connections = 65536;  // bounded by the device's queue pairs, not by us
-  out->max_receives = 1;
+  out->max_receives = abi::kMostReceives;
   if constexpr (requires { out->is_registration_global; }) out->is_registration_global = 0;
   if constexpr (requires { out->needs_flush; }) out->needs_flush = 0;
   if constexpr (requires { out->device_type; }) {

@@ -1,5 +1,6 @@
 #include "plugin/net.hpp"
 
+#include <array>
 #include <cstring>
 #include <span>
 #include <string>
@@ -279,7 +280,7 @@ Result dereg_mr(void* comm, void* memory) {
 
 // ---- the data path ------------------------------------------------------------------------------
 
-Result isend(void* send_comm, void* data, size_t bytes, void* memory, void** request) {
+Result isend(void* send_comm, void* data, size_t bytes, int tag, void* memory, void** request) {
   if (request == nullptr) [[unlikely]]
     return refuse("isend", "request is NULL");
   *request = nullptr;  // NCCL leaves what was there from the lap before
@@ -287,35 +288,77 @@ Result isend(void* send_comm, void* data, size_t bytes, void* memory, void** req
   if (side == nullptr || (memory == nullptr && bytes != 0)) [[unlikely]]
     return refuse("isend", "not a send comm, or memory that is not registered");
   const transport::Region& region = side->region_of(memory);
-  transport::Request* const sent =
-      side->connection->try_send(region, offset_in(region, data), bytes);
+  transport::Request* const sent = side->connection->try_send(region, offset_in(region, data),
+                                                              bytes, static_cast<uint32_t>(tag));
   if (sent == nullptr) return on_no_request(*side);
   *request = side->hold(sent);
   return Result::success;
 }
 
-Result irecv(void* recv_comm, int count, void* const* data, const size_t* bytes,
+namespace {
+
+static_assert(abi::kMostReceives == int{transport::kMaxGroup});
+bool is_count(int count) { return count >= 1 && count <= abi::kMostReceives; }
+
+// Out of line: one receive, the common case, does without.
+[[gnu::noinline]] NORIA_HOT transport::Request* receive_group(Receiving& side, size_t count,
+                                                              void* const* data,
+                                                              const size_t* bytes, const int* tags,
+                                                              void* const* memories) {
+  std::array<transport::RecvPart, size_t{abi::kMostReceives}> parts;
+  for (size_t i = 0; i < count; ++i) {
+    const transport::Region& region = side.region_of(memories[i]);
+    parts[i] = {.region = &region,
+                .offset = offset_in(region, data[i]),
+                .bytes = bytes[i],
+                .tag = static_cast<uint32_t>(tags[i])};
+  }
+  return side.connection->try_recv_group({parts.data(), count});
+}
+
+[[gnu::noinline]] NORIA_HOT void tell_sizes(const transport::RecvConnection& receiving,
+                                            const transport::Request& group, uint32_t parts,
+                                            int* bytes) {
+  if (bytes == nullptr || !group.status().is_ok()) return;
+  for (uint32_t i = 0; i < parts; ++i) bytes[i] = static_cast<int>(receiving.part_bytes(&group, i));
+}
+
+}  // namespace
+
+Result irecv(void* recv_comm, int count, void* const* data, const size_t* bytes, const int* tags,
              void* const* memories, void** request) {
   if (request == nullptr) [[unlikely]]
     return refuse("irecv", "request is NULL");
   *request = nullptr;  // also where NCCL would do without a completion: every receive has one
   auto* const side = side_of<Receiving>(recv_comm, Kind::receiving);
-  if (side == nullptr || count != 1 || data == nullptr || bytes == nullptr || memories == nullptr ||
-      (*memories == nullptr && *bytes != 0)) [[unlikely]]
-    return refuse("irecv", "not a recv comm, more than one receive, or memory not registered");
-  const transport::Region& region = side->region_of(*memories);
-  transport::Request* const posted =
-      side->connection->try_recv(region, offset_in(region, *data), *bytes);
+  if (side == nullptr) [[unlikely]]
+    return refuse("irecv", "not a recv comm");
+  if (!is_count(count) || data == nullptr || bytes == nullptr || tags == nullptr ||
+      memories == nullptr) [[unlikely]]
+    return refuse("irecv", "1 to 8 receives are taken, and none of the arrays may be NULL");
+  const auto parts = static_cast<uint32_t>(count);
+  for (uint32_t i = 0; i < parts; ++i)
+    if (memories[i] == nullptr && bytes[i] != 0) [[unlikely]]
+      return refuse("irecv", "memory that is not registered");
+  transport::Request* posted = nullptr;
+  if (parts == 1) [[likely]] {
+    const transport::Region& region = side->region_of(*memories);
+    posted = side->connection->try_recv(region, offset_in(region, *data), *bytes,
+                                        static_cast<uint32_t>(*tags));
+  } else {
+    posted = receive_group(*side, parts, data, bytes, tags, memories);
+  }
   if (posted == nullptr) return on_no_request(*side);
-  *request = side->hold(posted);
+  *request = side->hold(posted, parts);
   return Result::success;
 }
 
-Result iflush(void* recv_comm, void** request) {
+Result iflush(void* recv_comm, int count, void** request) {
   if (request == nullptr) return refuse("iflush", "request is NULL");
   *request = nullptr;  // done: what was received in host memory is there
   if (side_of<Receiving>(recv_comm, Kind::receiving) == nullptr)
     return refuse("iflush", "not a recv comm");
+  if (!is_count(count)) return refuse("iflush", "1 to 8 receives are flushed at once");
   return Result::success;
 }
 
@@ -331,11 +374,17 @@ Result test(void* request, int* is_done, int* bytes) {
     if (!wire.is_done()) return Result::success;
   }
   const Status status = wire.status();
-  if (bytes != nullptr) *bytes = static_cast<int>(wire.bytes());
-  if (connection.kind() == Kind::sending)
+  if (connection.kind() == Kind::sending) {
+    if (bytes != nullptr) *bytes = static_cast<int>(wire.bytes());
     static_cast<Sending&>(connection).connection->release(&wire);
-  else
-    static_cast<Receiving&>(connection).connection->release(&wire);
+  } else {
+    transport::RecvConnection& receiving = *static_cast<Receiving&>(connection).connection;
+    if (message->parts != 1) [[unlikely]]
+      tell_sizes(receiving, wire, message->parts, bytes);
+    else if (bytes != nullptr)
+      *bytes = static_cast<int>(wire.bytes());
+    receiving.release(&wire);
+  }
   if (!status.is_ok()) [[unlikely]]
     return on_failed(message, status);
   connection.let_go(message);

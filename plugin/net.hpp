@@ -32,11 +32,11 @@ abi::Result accept(void* listen_comm, void** recv_comm);
 abi::Result reg_mr(void* comm, void* data, size_t bytes, int type, void** memory);
 abi::Result dereg_mr(void* comm, void* memory);
 
-NORIA_HOT abi::Result isend(void* send_comm, void* data, size_t bytes, void* memory,
+NORIA_HOT abi::Result isend(void* send_comm, void* data, size_t bytes, int tag, void* memory,
                             void** request);
 NORIA_HOT abi::Result irecv(void* recv_comm, int count, void* const* data, const size_t* bytes,
-                            void* const* memories, void** request);
-abi::Result iflush(void* recv_comm, void** request);
+                            const int* tags, void* const* memories, void** request);
+abi::Result iflush(void* recv_comm, int count, void** request);
 NORIA_HOT abi::Result test(void* request, int* is_done, int* bytes);
 
 abi::Result close_send(void* send_comm);

@@ -1,4 +1,7 @@
 // What NCCL finds: one table for each version, made of one function for each signature.
+#include <algorithm>
+#include <array>
+
 #include "plugin/net.hpp"
 
 #define NORIA_EXPORT extern "C" [[gnu::visibility("default"), gnu::used]] const
@@ -72,33 +75,36 @@ Result reg_mr_v7(void* comm, void* data, int bytes, int type, void** memory) {
 
 // ---- the data path ------------------------------------------------------------------------------
 
-Result isend_v8(void* send_comm, void* data, int bytes, int, void* memory, void** request) {
-  return isend(send_comm, data, size_of(bytes), memory, request);
+Result isend_v8(void* send_comm, void* data, int bytes, int tag, void* memory, void** request) {
+  return isend(send_comm, data, size_of(bytes), tag, memory, request);
 }
-Result isend_v9(void* send_comm, void* data, size_t bytes, int, void* memory, void** request) {
-  return isend(send_comm, data, bytes, memory, request);
+Result isend_v9(void* send_comm, void* data, size_t bytes, int tag, void* memory, void** request) {
+  return isend(send_comm, data, bytes, tag, memory, request);
 }
-Result isend_v10(void* send_comm, void* data, size_t bytes, int, void* memory, void*,
+Result isend_v10(void* send_comm, void* data, size_t bytes, int tag, void* memory, void*,
                  void** request) {
-  return isend(send_comm, data, bytes, memory, request);
+  return isend(send_comm, data, bytes, tag, memory, request);
 }
 
-Result irecv_v8(void* recv_comm, int count, void** data, int* bytes, int*, void** memories,
+Result irecv_v8(void* recv_comm, int count, void** data, int* bytes, int* tags, void** memories,
                 void** request) {
-  const size_t first = bytes != nullptr ? size_of(*bytes) : SIZE_MAX;
-  return irecv(recv_comm, count, data, &first, memories, request);
+  std::array<size_t, size_t{abi::kMostReceives}> sizes{};
+  const int known = bytes != nullptr ? std::min(count, abi::kMostReceives) : 0;
+  for (int i = 0; i < known; ++i) sizes[static_cast<size_t>(i)] = size_of(bytes[i]);
+  return irecv(recv_comm, count, data, bytes != nullptr ? sizes.data() : nullptr, tags, memories,
+               request);
 }
-Result irecv_v9(void* recv_comm, int count, void** data, size_t* bytes, int*, void** memories,
+Result irecv_v9(void* recv_comm, int count, void** data, size_t* bytes, int* tags, void** memories,
                 void** request) {
-  return irecv(recv_comm, count, data, bytes, memories, request);
+  return irecv(recv_comm, count, data, bytes, tags, memories, request);
 }
-Result irecv_v10(void* recv_comm, int count, void** data, size_t* bytes, int*, void** memories,
+Result irecv_v10(void* recv_comm, int count, void** data, size_t* bytes, int* tags, void** memories,
                  void**, void** request) {
-  return irecv(recv_comm, count, data, bytes, memories, request);
+  return irecv(recv_comm, count, data, bytes, tags, memories, request);
 }
 
-Result iflush_all(void* recv_comm, int, void**, int*, void**, void** request) {
-  return iflush(recv_comm, request);
+Result iflush_all(void* recv_comm, int count, void**, int*, void**, void** request) {
+  return iflush(recv_comm, count, request);
 }
 
 // ---- tables -------------------------------------------------------------------------------------

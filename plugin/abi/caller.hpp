@@ -23,7 +23,6 @@ namespace noria::plugin::abi {
 
 inline constexpr int kOldestVersion = 6;
 inline constexpr int kNewestVersion = 12;
-inline constexpr int kMostReceives = 8;  // that NCCL groups into one request
 
 class Caller {
  public:

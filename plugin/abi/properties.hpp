@@ -12,7 +12,8 @@
 namespace noria::plugin::abi {
 
 inline constexpr int kPointerHost = 0x1;
-inline constexpr int kDeviceHost = 0;  // no part of the plugin runs on the GPU
+inline constexpr int kMostReceives = 8;  // that NCCL groups into one request
+inline constexpr int kDeviceHost = 0;    // no part of the plugin runs on the GPU
 
 // Devices fused into one; a plain device is made of itself.
 template <int kMost>

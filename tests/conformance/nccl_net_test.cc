@@ -9,9 +9,8 @@
 #include <thread>
 
 #include "base/units.hpp"
-#include "tests/support/nccl_driver.hpp"
+#include "tests/support/nccl_pair.hpp"
 #include "tests/support/pattern.hpp"
-#include "tests/support/ranks.hpp"
 
 namespace noria::test {
 namespace {
@@ -113,41 +112,6 @@ void register_meanwhile(Net& net, void* comm) {
   }
 }
 
-class NcclNet : public testing::TestWithParam<int> {
- protected:
-  static void SetUpTestSuite() { setenv("NORIA_SOFT", "1", 1); }
-
-  void alone(const std::function<void()>& body) {
-    run_ranks(1, [&](int32_t, Wire&) { body(); });
-  }
-  // The receiver listens and sends the handle; both sides then hold a comm.
-  void pair(const std::function<void(Communicator&, void*, Wire&)>& sender,
-            const std::function<void(Communicator&, void*, Wire&)>& receiver) {
-    const int version = GetParam();
-    run_pair(
-        [&](Post& post) {
-          Communicator communicator(version);
-          auto handle = post.peer.recv<NetHandle>();
-          void* const comm = connect(*communicator.net, communicator.context, &handle);
-          ASSERT_NE(comm, nullptr);
-          sender(communicator, comm, post.peer);
-        },
-        [&](Post& post) {
-          Communicator communicator(version);
-          Net& net = *communicator.net;
-          NetHandle handle{};
-          void* listener = nullptr;
-          ASSERT_EQ(net.listen(communicator.context, 0, handle.data(), &listener), Result::success);
-          post.peer.send(handle);
-          void* const comm = accept(net, listener);
-          ASSERT_NE(comm, nullptr);
-          // NCCL closes the listener before it uses what it accepted.
-          EXPECT_EQ(net.close_listen(listener), Result::success);
-          receiver(communicator, comm, post.peer);
-        });
-  }
-};
-
 TEST_P(NcclNet, A_table_has_the_name_and_leaves_out_what_is_optional) {
   alone([] {
     const Communicator communicator(GetParam());
@@ -172,7 +136,7 @@ TEST_P(NcclNet, Every_field_of_a_device_is_written) {
       EXPECT_EQ(device.unwritten, 0u);
       EXPECT_EQ(device.pointers, kPointerHost);
       EXPECT_EQ(device.port, 1);
-      EXPECT_EQ(device.max_receives, 1);
+      EXPECT_EQ(device.max_receives, 8);
     }
     EXPECT_EQ(seen[0].name, "mlx0");
     EXPECT_EQ(seen[0].speed_mbps, 400'000);
@@ -231,16 +195,9 @@ TEST_P(NcclNet, Connect_and_accept_answer_not_yet_and_never_block) {
       ASSERT_EQ(comm, nullptr);
     }
     // Expect: in turn they come together, though one thread does both.
-    void* sending = nullptr;
-    void* receiving = nullptr;
-    for (int i = 0; i < 1'000'000 && (sending == nullptr || receiving == nullptr); ++i) {
-      if (sending == nullptr) {
-        ASSERT_EQ(net.connect(communicator.context, 0, handle.data(), &sending), Result::success);
-      }
-      if (receiving == nullptr) {
-        ASSERT_EQ(net.accept(listener, &receiving), Result::success);
-      }
-    }
+    const Ends ends = come_together(communicator, &handle, listener);
+    void* const sending = ends.sending;
+    void* const receiving = ends.receiving;
     ASSERT_NE(sending, nullptr);
     ASSERT_NE(receiving, nullptr);
     // Expect: one connection a listener.

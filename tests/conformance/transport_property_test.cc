@@ -1,6 +1,6 @@
 // Random traffic over the transport: whatever sizes, alignments, connections, queue pairs, rails,
-// stripe thresholds and depths, each message arrives whole, in order, with its true length, and
-// nothing beside it is touched.
+// stripe thresholds, depths, groups and tags, each message arrives whole, in its place, with its
+// true length, and nothing beside it is touched.
 //
 //   build/tests/transport_property [--seed N] [--seeds COUNT] [--messages COUNT]
 //
@@ -56,12 +56,16 @@ constexpr uint64_t kLargest = 64_MiB;
 constexpr uint64_t kSpread = 4096;  // how far into its region a message may start
 constexpr uint64_t kGuard = 64;     // bytes around each receive that stay as they were
 constexpr std::byte kUntouched{0xee};
+constexpr uint32_t kTagOfNobody = 0xdead;
 
 struct Message {
   uint64_t bytes = 0;
   uint64_t offered = 0;  // by the receive; not less
   uint64_t from = 0;     // where it starts in the sender's region
   uint64_t shift = 0;    // of the receive in its slot
+  uint32_t tag = 0;
+  uint32_t members = 1;  // of its group
+  uint32_t member = 0;   // which of them it is
 };
 
 // One connection: messages from one side to the other, and reads the other way round.
@@ -73,6 +77,7 @@ struct Flow {
   uint64_t largest = 0, seed = 0;
   uint32_t send_depth = 1, recv_depth = 1, read_depth = 1;
   std::vector<Message> messages, reads;
+  std::vector<size_t> send_order;  // of messages: any within a group, but for equal tags
 };
 
 struct Scenario {
@@ -108,6 +113,26 @@ std::vector<Message> messages_of(Dice& dice, const Flow& flow, uint64_t stripe_m
   return messages;
 }
 
+// Puts messages into groups of at most `most`.
+void group(Dice& dice, uint32_t most, Flow* flow) {
+  const size_t count = flow->messages.size();
+  for (size_t first = 0; first < count;) {
+    const auto members =
+        static_cast<uint32_t>(std::min<uint64_t>(dice.between(1, most), count - first));
+    std::vector<std::pair<uint64_t, size_t>> order;  // a place for each tag
+    for (uint32_t i = 0; i < members; ++i) {
+      Message& message = flow->messages[first + i];
+      message.tag = static_cast<uint32_t>(most == 1 ? 0 : dice.between(0, 3));
+      message.members = members;
+      message.member = i;
+      order.emplace_back(test::detail::word_of(flow->seed + first, message.tag), first + i);
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto& [place, index] : order) flow->send_order.push_back(index);
+    first += members;
+  }
+}
+
 Scenario scenario_of(uint64_t seed) {
   Dice dice(seed);
   Scenario scenario;
@@ -126,9 +151,11 @@ Scenario scenario_of(uint64_t seed) {
     flow.is_reused = dice.one_in(2);
     flow.send_depth = static_cast<uint32_t>(dice.between(1, flow.is_reused ? most : kWindow));
     flow.recv_depth = static_cast<uint32_t>(dice.between(1, most));
-    flow.read_depth = static_cast<uint32_t>(dice.between(1, most));
+    flow.read_depth = static_cast<uint32_t>(dice.between(1, std::min<uint64_t>(most, kReadWindow)));
     const uint64_t count = dice.magnitude(2000);
     flow.messages = messages_of(dice, flow, scenario.stripe_min, count, kLargest / 2);
+    const uint32_t depth = std::min({flow.send_depth, flow.recv_depth, kMaxGroup});
+    group(dice, dice.one_in(2) ? depth : 1, &flow);
     if (dice.one_in(2))
       flow.reads = messages_of(dice, flow, scenario.stripe_min, count / 4, kLargest / 4);
   }
@@ -220,11 +247,18 @@ class Sender {
 
   bool is_done() const { return done_ == flow_.messages.size(); }
   void advance() {
-    while (next_ < flow_.messages.size() && under_way_.size() < flow_.send_depth) {
-      Request* const request = send(flow_.messages[next_]);
+    while (next_ < flow_.send_order.size() && flow_.send_order[next_] < done_ + flow_.send_depth) {
+      const size_t index = flow_.send_order[next_];
+      const Message& message = flow_.messages[index];
+      Request* const request = send(index, message);
       if (request == nullptr) break;
-      under_way_.add(request);
       ++next_;
+      group_[message.member] = request;
+      if (next_ - (index - message.member) < message.members) {
+        EXPECT_FALSE(request->is_done()) << "before all of its group are sent";
+        continue;
+      }
+      for (uint32_t i = 0; i < message.members; ++i) under_way_.add(group_[i]);
     }
     while (Request* const request = under_way_.take()) {
       const Message& message = flow_.messages[done_];
@@ -238,18 +272,24 @@ class Sender {
   }
 
  private:
-  Request* send(const Message& message) {
-    if (message.bytes <= SendConnection::kInlineBytes && next_ % 2 == 0) {
+  Request* send(size_t index, const Message& message) {
+    if (next_ % 8 == 0) {
+      EXPECT_EQ(connection_->try_send(region_, 0, 1, kTagOfNobody), nullptr);
+    }
+    const bool is_alone = message.members == 1 && message.tag == 0;
+    if (is_alone && message.bytes <= SendConnection::kInlineBytes && next_ % 2 == 0) {
       std::array<std::byte, SendConnection::kInlineBytes> bytes;
       paint(bytes.data(), message.bytes, flow_.seed, message.from);
       return connection_->try_send_inline(bytes.data(), static_cast<uint32_t>(message.bytes));
     }
-    if (!flow_.is_reused) return connection_->try_send(region_, message.from, message.bytes);
+    if (!flow_.is_reused)
+      return connection_->try_send(region_, message.from, message.bytes, message.tag);
     if (painted_ <= next_) {
-      paint(slots_.at(next_, message), message.bytes, flow_.seed, message.from);
+      paint(slots_.at(index, message), message.bytes, flow_.seed, message.from);
       painted_ = next_ + 1;
     }
-    return connection_->try_send(slots_.region(), slots_.offset_of(next_, message), message.bytes);
+    return connection_->try_send(slots_.region(), slots_.offset_of(index, message), message.bytes,
+                                 message.tag);
   }
 
   const Flow& flow_;
@@ -257,7 +297,8 @@ class Sender {
   Region region_;  // what the peer reads, and what is sent where memory is not reused
   Slots slots_;
   std::unique_ptr<SendConnection> connection_;
-  size_t painted_ = 0, next_ = 0, done_ = 0;
+  size_t painted_ = 0, next_ = 0, done_ = 0;  // painted_ and next_ count in send order
+  std::array<Request*, kMaxGroup> group_{};   // the one that is being sent
   InOrder under_way_;
 };
 
@@ -284,22 +325,38 @@ class Receiver {
 
  private:
   void advance_receives() {
-    for (; next_ < flow_.messages.size() && under_way_.size() < flow_.recv_depth; ++next_) {
-      const Message& message = flow_.messages[next_];
-      slots_.prepare(next_, message);
-      Request* const request =
-          connection_->try_recv(slots_.region(), slots_.offset_of(next_, message), message.offered);
+    while (next_ < flow_.messages.size()) {
+      const uint32_t members = flow_.messages[next_].members;
+      if (next_ + members > done_ + flow_.recv_depth) break;
+      Request* const request = receive(members);
       if (request == nullptr) break;
       under_way_.add(request);
+      next_ += members;
     }
     while (Request* const request = under_way_.take()) {
-      const Message& message = flow_.messages[done_];
+      const uint32_t members = flow_.messages[done_].members;
       ASSERT_TRUE(request->status().is_ok()) << connection_->describe();
-      EXPECT_EQ(request->bytes(), message.bytes) << "message " << done_;
-      slots_.check(done_, message, flow_.seed, "message");
+      for (uint32_t i = 0; i < members; ++i) {
+        const Message& message = flow_.messages[done_ + i];
+        EXPECT_EQ(connection_->part_bytes(request, i), message.bytes) << "message " << done_ + i;
+        slots_.check(done_ + i, message, flow_.seed, "message");
+      }
       connection_->release(request);
-      ++done_;
+      done_ += members;
     }
+  }
+  Request* receive(uint32_t members) {
+    std::array<RecvPart, kMaxGroup> parts;
+    for (uint32_t i = 0; i < members; ++i) {
+      const Message& message = flow_.messages[next_ + i];
+      slots_.prepare(next_ + i, message);
+      parts[i] = {.region = &slots_.region(),
+                  .offset = slots_.offset_of(next_ + i, message),
+                  .bytes = message.offered,
+                  .tag = message.tag};
+    }
+    if (members != 1) return connection_->try_recv_group({parts.data(), members});
+    return connection_->try_recv(slots_.region(), parts[0].offset, parts[0].bytes, parts[0].tag);
   }
   // Reads may be done in any order; they are taken in theirs.
   void advance_reads() {
@@ -364,7 +421,7 @@ void run_side(Post& post, const Scenario& scenario) {
 
 // ---- the tests ---------------------------------------------------------------------------------
 
-TEST(Transport_property, Random_traffic_arrives_whole_and_in_order) {
+TEST(Transport_property, Random_traffic_arrives_whole_and_in_place) {
   const uint64_t end = command_line.first_seed + command_line.seeds;
   for (uint64_t seed = command_line.first_seed; seed != end && !HasFailure(); ++seed) {
     const Scenario scenario = scenario_of(seed);

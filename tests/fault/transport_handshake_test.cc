@@ -216,25 +216,28 @@ TEST_F(HandshakeTest, Other_fingerprints_are_refused_with_both_values_on_both_si
 }
 
 TEST_F(HandshakeTest, Another_wire_version_is_refused_with_both_values_and_any_length) {
-  // A peer of version 2: longer greeting, same header and token.
-  const Socket peer = call(listener_->handle());
-  std::array<std::byte, 700> bytes{};
-  const wire::Control header{.version = 2, .type = wire::Type::hello, .bytes = 700};
-  std::memcpy(bytes.data(), &header, sizeof header);
-  const wire::Token token = read_handle(listener_->handle()).token;
-  std::memcpy(bytes.data() + sizeof header, token.data(), token.size());
-  say(peer, bytes);
-  const auto answer = accept_something();
-  ASSERT_FALSE(answer.is_ok());
-  EXPECT_EQ(answer.failure().code(), Code::mismatch);
-  EXPECT_NE(listener_->describe().find("ours 1, the peer's 2"), std::string::npos)
-      << listener_->describe();
-  wire::Refuse refuse;
-  ASSERT_EQ(recv(peer.fd(), static_cast<void*>(&refuse), sizeof refuse, MSG_WAITALL),
-            static_cast<ssize_t>(sizeof refuse));
-  EXPECT_EQ(refuse.reason, wire::Reason::version);
-  EXPECT_EQ(refuse.listener_value, 1u);
-  EXPECT_EQ(refuse.connector_value, 2u);
+  // A peer of the version before, and of the next: another greeting, same header and token.
+  for (const auto version : {uint16_t{wire::kVersion - 1}, uint16_t{wire::kVersion + 1}}) {
+    const Socket peer = call(listener_->handle());
+    std::array<std::byte, 700> bytes{};
+    const wire::Control header{.version = version, .type = wire::Type::hello, .bytes = 700};
+    std::memcpy(bytes.data(), &header, sizeof header);
+    const wire::Token token = read_handle(listener_->handle()).token;
+    std::memcpy(bytes.data() + sizeof header, token.data(), token.size());
+    say(peer, bytes);
+    const auto answer = accept_something();
+    ASSERT_FALSE(answer.is_ok());
+    EXPECT_EQ(answer.failure().code(), Code::mismatch);
+    EXPECT_NE(listener_->describe().find("ours 2, the peer's " + std::to_string(version)),
+              std::string::npos)
+        << listener_->describe();
+    wire::Refuse refuse;
+    ASSERT_EQ(recv(peer.fd(), static_cast<void*>(&refuse), sizeof refuse, MSG_WAITALL),
+              static_cast<ssize_t>(sizeof refuse));
+    EXPECT_EQ(refuse.reason, wire::Reason::version);
+    EXPECT_EQ(refuse.listener_value, wire::kVersion);
+    EXPECT_EQ(refuse.connector_value, version);
+  }
 }
 
 TEST_F(HandshakeTest, Another_device_kind_and_another_number_of_rails_are_refused) {

@@ -104,11 +104,12 @@ TEST(Transport_peer, A_sender_killed_in_mid_message_fails_every_receive_and_is_n
     auto region = end.domain->allocate(32_MiB);
     ASSERT_TRUE(region.is_ok());
     std::vector<Request*> received;
-    for (uint32_t i = 0; i < kWindow; ++i) {
-      received.push_back(end.recv->try_recv(*region, 0, 32_MiB));
-      ASSERT_NE(received.back(), nullptr);
-    }
-    ASSERT_TRUE(end.poll_until([&] { return !end.recv->status().is_ok(); }));
+    ASSERT_TRUE(end.poll_until([&] {
+      if (Request* request = end.recv->try_recv(*region, 0, 32_MiB); request != nullptr)
+        received.push_back(request);
+      return !end.recv->status().is_ok();
+    }));
+    EXPECT_GE(received.size(), 3u);
     // Expect: all are done, whole ones well, the others with the one status.
     bool is_failed = false;
     for (Request* request : received) {
@@ -139,8 +140,8 @@ TEST(Transport_peer, A_receiver_killed_in_mid_message_fails_every_send) {
     std::vector<std::byte> memory(16_MiB);
     auto region = end.domain->register_region(memory.data(), memory.size());
     ASSERT_TRUE(region.is_ok());
-    for (uint32_t i = 0; i < kWindow; ++i)
-      ASSERT_NE(end.recv->try_recv(*region, 0, 16_MiB), nullptr);
+    ASSERT_NE(end.recv->try_recv(*region, 0, 16_MiB), nullptr);
+    ASSERT_NE(end.recv->try_recv(*region, 0, 16_MiB), nullptr);
     await_the_end(post);
   };
   const auto survivor = [](Post& post) {

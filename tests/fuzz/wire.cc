@@ -20,9 +20,10 @@ using noria::fuzz::is_one_line;
 void check_immediate(uint32_t bits) {
   const auto immediate = wire::Immediate::unpack(bits);
   NORIA_CHECK(immediate.pack() == bits, "every immediate is packed as it came");
-  NORIA_CHECK(immediate.slot < 1u << wire::Immediate::kSlotBits && immediate.pieces >= 1,
+  NORIA_CHECK(immediate.sequence < 1u << wire::Immediate::kSequenceBits && immediate.pieces >= 1,
               "fields stay inside their width");
-  NORIA_CHECK(wire::Immediate::slot_in(bits) == immediate.slot, "both ways to the slot agree");
+  NORIA_CHECK(wire::Immediate::slot_in(bits) == wire::slot_of(immediate.sequence),
+              "both ways to the slot agree");
   NORIA_CHECK(wire::Immediate::message_in(bits) != wire::Immediate::kNoMessage,
               "bits name a message");
 }
@@ -34,9 +35,10 @@ void check_credit(const wire::Credit& given, uint64_t sequence) {
   NORIA_CHECK(static_cast<bool>(read_credit(slot, sequence)) == is_whole,
               "a credit counts when both halves are of its message");
   wire::Credit made;
-  set_credit(&made, sequence, slot.address, slot.bytes, slot.rkeys);
+  set_credit(&made, sequence, slot.match, slot.address, slot.bytes, slot.rkeys);
   const CreditView view = read_credit(made, sequence);
-  NORIA_CHECK(view && view.address() == slot.address && view.bytes() == slot.bytes,
+  NORIA_CHECK(view && view.address() == slot.address && view.bytes() == slot.bytes &&
+                  view.match() == slot.match,
               "a credit is read as it was made");
 }
 

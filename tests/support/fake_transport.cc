@@ -14,18 +14,20 @@ namespace noria::transport {
 class RequestAccess {
  public:
   static void arm(Request& request) {
-    request.done_ = false;
     request.status_ = Status();
     request.bytes_ = 0;
-    request.in_use_ = true;
+    request.state_ = Request::State::under_way;
   }
   static void finish(Request& request, Status status, uint64_t bytes) {
-    request.done_ = true;
+    request.state_ = Request::State::done;
     request.status_ = status;
     request.bytes_ = bytes;
   }
-  static void free(Request& request) { request.in_use_ = false; }
-  static bool is_free(const Request& request) { return !request.in_use_; }
+  static void free(Request& request) { request.state_ = Request::State::free; }
+  static bool is_free(const Request& request) { return request.state_ == Request::State::free; }
+  static bool is_under_way(const Request& request) {
+    return request.state_ == Request::State::under_way;
+  }
 };
 
 class RegionState {
@@ -116,14 +118,15 @@ class FakePipe {
     status = why;
     for (Items* items : {&sends, &receives, &reads})
       for (auto& item : *items)
-        if (!item->request.is_done()) RequestAccess::finish(item->request, why, 0);
+        if (RequestAccess::is_under_way(item->request))
+          RequestAccess::finish(item->request, why, 0);
   }
 
   // One end closes. What it sent before, and what it took, still counts.
   void hang_up() {
     for (Items* items : {&sends, &receives})
       for (auto& item : *items)
-        if (item->has_landed && !item->request.is_done())
+        if (item->has_landed && RequestAccess::is_under_way(item->request))
           RequestAccess::finish(item->request, Status(),
                                 items == &sends ? item->from.bytes : item->to.bytes);
     fail(Status(Code::peer_lost));
@@ -146,7 +149,7 @@ class FakePipe {
  private:
   static Item* first_undone(Items& items) {
     for (auto& item : items)
-      if (!item->request.is_done()) return item.get();
+      if (RequestAccess::is_under_way(item->request)) return item.get();
     return nullptr;
   }
 
@@ -182,7 +185,7 @@ class FakePipe {
 
   void move_reads() {
     for (auto& item : reads) {
-      if (item->request.is_done() || !chances().hit(chances().moves)) continue;
+      if (!RequestAccess::is_under_way(item->request) || !chances().hit(chances().moves)) continue;
       const std::byte* from = item->from.resolve();
       std::byte* to = item->to.resolve();
       if (from == nullptr || to == nullptr) return fail(Status(Code::connection_lost));
@@ -236,7 +239,7 @@ SendConnection::~SendConnection() { state_->pipe->hang_up(); }
 RecvConnection::RecvConnection(std::unique_ptr<RecvState> state) : state_(std::move(state)) {}
 RecvConnection::~RecvConnection() { state_->pipe->hang_up(); }
 
-Request* SendConnection::try_send(const Region& region, uint64_t offset, uint64_t bytes) {
+Request* SendConnection::try_send(const Region& region, uint64_t offset, uint64_t bytes, uint32_t) {
   FakePipe& pipe = *state_->pipe;
   if (pipe.credits_used == pipe.credits_given) return nullptr;
   Item* item = pipe.add(pipe.sends, kWindow);
@@ -258,7 +261,7 @@ Request* SendConnection::try_send_inline(const void* data, uint32_t bytes) {
   return &item->request;
 }
 
-Request* RecvConnection::try_recv(const Region& region, uint64_t offset, uint64_t bytes) {
+Request* RecvConnection::try_recv(const Region& region, uint64_t offset, uint64_t bytes, uint32_t) {
   FakePipe& pipe = *state_->pipe;
   Item* item = pipe.add(pipe.receives, kWindow);
   if (item == nullptr) return nullptr;
@@ -271,7 +274,7 @@ Request* RecvConnection::try_read(const Region& local, uint64_t local_offset,
                                   const RemoteRegion& remote, uint64_t remote_offset,
                                   uint64_t bytes) {
   FakePipe& pipe = *state_->pipe;
-  Item* item = pipe.add(pipe.reads, kWindow);
+  Item* item = pipe.add(pipe.reads, kReadWindow);
   if (item == nullptr) return nullptr;
   item->to = {.key = local.state()->key, .offset = local_offset, .bytes = bytes};
   item->from = {.key = remote.rkeys[0], .offset = remote_offset, .bytes = bytes};

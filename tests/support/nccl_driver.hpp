@@ -47,6 +47,8 @@ struct SeenDevice {
 
 class Net {
  public:
+  static constexpr int kTag = 3;  // of messages whose tag is of no interest
+
   Net(int version, std::unique_ptr<plugin::abi::Caller> caller)
       : version_(version), caller_(std::move(caller)) {}
 
@@ -72,8 +74,16 @@ class Net {
     return caller_->reg_mr(comm, data, bytes, type, memory);
   }
   Result dereg_mr(void* comm, void* memory) { return caller_->dereg_mr(comm, memory); }
-  Result isend(void* comm, void* data, size_t bytes, void* memory, void** request) {
-    return caller_->isend(comm, data, bytes, kTag, memory, request);
+  Result isend(void* comm, void* data, size_t bytes, void* memory, void** request, int tag = kTag) {
+    return caller_->isend(comm, data, bytes, tag, memory, request);
+  }
+  Result irecv_group(void* comm, int count, void** data, size_t* bytes, int* tags, void** memories,
+                     void** request) {
+    return caller_->irecv(comm, count, data, bytes, tags, memories, request);
+  }
+  Result iflush_group(void* comm, int count, void** data, int* bytes, void** memories,
+                      void** request) {
+    return caller_->iflush(comm, count, data, bytes, memories, request);
   }
   Result irecv(void* comm, void* data, size_t bytes, void* memory, void** request) {
     int tag = kTag;
@@ -90,8 +100,6 @@ class Net {
   Result close_listen(void* comm) { return caller_->close_listen(comm); }
 
  private:
-  static constexpr int kTag = 3;
-
   int version_;
   std::unique_ptr<plugin::abi::Caller> caller_;
 };

@@ -110,6 +110,15 @@ class TransportPair : public testing::Test {
     return made;
   }
 
+  // A receive on `b_` as soon as there is room for its credit; null when patience ends.
+  transport::Request* post_receive(Connected& link, const transport::Region& to, uint64_t offset,
+                                   uint64_t bytes) {
+    transport::Request* request = nullptr;
+    EXPECT_TRUE(
+        poll_until([&] { return (request = link.recv->try_recv(to, offset, bytes)) != nullptr; }));
+    return request;
+  }
+
   transport::Region allocate(transport::Domain& domain, uint64_t bytes) {
     auto region = domain.allocate(bytes);
     EXPECT_TRUE(region.is_ok());

@@ -12,7 +12,7 @@ constexpr uint64_t kSequence = 77;
 wire::Credit credit_of(uint64_t sequence, uint64_t address, uint64_t bytes,
                        const std::array<uint32_t, kMaxRails>& rkeys) {
   wire::Credit credit;
-  set_credit(&credit, sequence, address, bytes, rkeys);
+  set_credit(&credit, sequence, wire::match_of(9, 3), address, bytes, rkeys);
   return credit;
 }
 
@@ -31,6 +31,7 @@ TEST(Credit, Is_read_once_both_halves_are_there) {
   ASSERT_TRUE(credit);
   EXPECT_EQ(credit.address(), 0x1000u);
   EXPECT_EQ(credit.bytes(), 512u);
+  EXPECT_EQ(credit.match(), wire::match_of(9, 3));
   for (unsigned rail = 0; rail < kMaxRails; ++rail) EXPECT_EQ(credit.rkey(rail), rail + 1);
 }
 

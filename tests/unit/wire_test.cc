@@ -62,7 +62,7 @@ TEST(Wire_golden_bytes, Handle) {
   handle.address = {127, 0, 0, 1};
   handle.port = 0x1f90;
   handle.rails = 3;
-  EXPECT_EQ(hex(handle), std::string("31 4e 52 48 01 00 02 04 ") + kTokenHex +
+  EXPECT_EQ(hex(handle), std::string("31 4e 52 48 02 00 02 04 ") + kTokenHex +
                              " 88 77 66 55 44 33 22 11 7f 0*2 01 0*12 90 1f 03 0*77");
 }
 
@@ -74,7 +74,7 @@ TEST(Wire_golden_bytes, Hello) {
   hello.credits = {.address = 0xdead0000beef, .bytes = 4096, .rkeys = {1, 2, 3, 4}};
   hello.ends = ends();
   hello.name = {'h', ':', '7'};
-  EXPECT_EQ(hex(hello), std::string("31 4e 52 43 01 00 01 0*2 02 0*6 ") + kTokenHex +
+  EXPECT_EQ(hex(hello), std::string("31 4e 52 43 02 00 01 0*2 02 0*6 ") + kTokenHex +
                             " 88 77 66 55 44 33 22 11 01 0*7 ef be 0*2 ad de 0*3 10 0*6 "
                             "01 0*3 02 0*3 03 0*3 04 0*3 " +
                             kEndsHex + " 68 3a 37 0*197");
@@ -85,7 +85,7 @@ TEST(Wire_golden_bytes, Accept) {
   accept.ends = ends();
   accept.name = {'h'};
   EXPECT_EQ(hex(accept),
-            std::string("31 4e 52 43 01 00 02 00 80 01 0*6 ") + kEndsHex + " 68 0*135");
+            std::string("31 4e 52 43 02 00 02 00 80 01 0*6 ") + kEndsHex + " 68 0*135");
 }
 
 TEST(Wire_golden_bytes, Refuse) {
@@ -93,16 +93,16 @@ TEST(Wire_golden_bytes, Refuse) {
   refuse.reason = Reason::fingerprint;
   refuse.listener_value = 0x0102;
   refuse.connector_value = 0x0304;
-  EXPECT_EQ(hex(refuse), "31 4e 52 43 01 00 03 00 40 0*7 03 0*7 02 01 0*6 04 03 0*30");
+  EXPECT_EQ(hex(refuse), "31 4e 52 43 02 00 03 00 40 0*7 03 0*7 02 01 0*6 04 03 0*30");
 }
 
-TEST(Wire_golden_bytes, Ready) { EXPECT_EQ(hex(Ready{}), "31 4e 52 43 01 00 04 00 10 0*7"); }
+TEST(Wire_golden_bytes, Ready) { EXPECT_EQ(hex(Ready{}), "31 4e 52 43 02 00 04 00 10 0*7"); }
 
 TEST(Wire_golden_bytes, Close) {
   Close close;
   close.is_failure = 1;
   close.cause = {'w', 'h', 'y'};
-  EXPECT_EQ(hex(close), "31 4e 52 43 01 00 05 0*2 01 0*6 01 0*7 77 68 79 0*229");
+  EXPECT_EQ(hex(close), "31 4e 52 43 02 00 05 0*2 01 0*6 01 0*7 77 68 79 0*229");
 }
 
 TEST(Wire_golden_bytes, Epoch) {
@@ -113,7 +113,7 @@ TEST(Wire_golden_bytes, Epoch) {
   epoch.psn = 0x0d0e0f;
   epoch.qp = 3;
   EXPECT_EQ(hex(epoch),
-            "31 4e 52 43 01 00 06 00 40 0*7 08 07 06 05 04 03 02 01 09 0*3 0c 0b 0a 00 0f 0e 0d 00 "
+            "31 4e 52 43 02 00 06 00 40 0*7 08 07 06 05 04 03 02 01 09 0*3 0c 0b 0a 00 0f 0e 0d 00 "
             "03 0*27");
 }
 
@@ -121,17 +121,27 @@ TEST(Wire_golden_bytes, Credit) {
   Credit credit;
   credit.address = 0x7f0011223344;
   credit.bytes = 0x100;
+  credit.match = match_of(0x0a0b0c0d, 8);
   credit.rkeys = {0x11, 0x22, 0x33, 0x44};
   credit.sequence = credit.sequence_again = 0x01020304;
   EXPECT_EQ(hex(credit),
-            "44 33 22 11 00 7f 0*3 01 0*18 04 03 02 01 11 0*3 22 0*3 33 0*3 44 0*15 04 03 02 01");
+            "44 33 22 11 00 7f 0*3 01 0*6 0d 0c 0b 0a 08 0*7 04 03 02 01 11 0*3 22 0*3 33 0*3 44 "
+            "0*15 04 03 02 01");
 }
 
 TEST(Wire_golden_bytes, Immediate) {
-  EXPECT_EQ((Immediate{.slot = 1, .lap = 0, .epoch = 0, .pieces = 1}.pack()), 0x00000001u);
-  EXPECT_EQ((Immediate{.slot = 0, .lap = 1, .epoch = 0, .pieces = 1}.pack()), 0x00000400u);
-  EXPECT_EQ((Immediate{.slot = 0, .lap = 0, .epoch = 1, .pieces = 1}.pack()), 0x00100000u);
-  EXPECT_EQ((Immediate{.slot = 0, .lap = 0, .epoch = 0, .pieces = 16}.pack()), 0x3c000000u);
+  EXPECT_EQ((Immediate{.sequence = 1, .epoch = 0, .pieces = 1}.pack()), 0x00000001u);
+  EXPECT_EQ((Immediate{.sequence = 0x12345, .epoch = 0, .pieces = 1}.pack()), 0x00012345u);
+  EXPECT_EQ((Immediate{.sequence = 0, .epoch = 1, .pieces = 1}.pack()), 0x00100000u);
+  EXPECT_EQ((Immediate{.sequence = 0, .epoch = 0, .pieces = 16}.pack()), 0x3c000000u);
+}
+
+TEST(Match, Keeps_tag_and_members_apart) {
+  for (const uint32_t tag : {0u, 1u, 0x7fffffffu, 0xffffffffu})
+    for (const uint32_t members : {0u, 1u, 8u, 0xffffffffu}) {
+      EXPECT_EQ(tag_in(match_of(tag, members)), tag);
+      EXPECT_EQ(members_in(match_of(tag, members)), members);
+    }
 }
 
 TEST(Words_of_a_peer, Are_one_line_and_end_where_their_field_ends) {
@@ -141,10 +151,8 @@ TEST(Words_of_a_peer, Are_one_line_and_end_where_their_field_ends) {
 }
 
 TEST(Immediate, Survives_the_wire_for_every_value_of_every_field) {
-  for (uint32_t slot = 0; slot < 1u << Immediate::kSlotBits; ++slot)
-    EXPECT_EQ(Immediate::unpack(Immediate{.slot = slot}.pack()).slot, slot);
-  for (uint32_t lap = 0; lap < 1u << Immediate::kLapBits; ++lap)
-    EXPECT_EQ(Immediate::unpack(Immediate{.lap = lap}.pack()).lap, lap);
+  for (uint32_t sequence = 0; sequence < 1u << Immediate::kSequenceBits; ++sequence)
+    EXPECT_EQ(Immediate::unpack(Immediate{.sequence = sequence}.pack()).sequence, sequence);
   for (uint32_t epoch = 0; epoch < 1u << Immediate::kEpochBits; ++epoch)
     EXPECT_EQ(Immediate::unpack(Immediate{.epoch = epoch}.pack()).epoch, epoch);
   for (uint32_t pieces = 1; pieces <= 1u << Immediate::kPiecesBits; ++pieces)
@@ -152,20 +160,20 @@ TEST(Immediate, Survives_the_wire_for_every_value_of_every_field) {
 }
 
 TEST(Immediate, Wraps_without_touching_its_neighbours) {
-  // Every message number past the width of slot and lap, twice.  Expect: the fields count on, and a
-  // number is told from all others in any window around it.
-  constexpr uint64_t kLap = uint64_t{kWindow} << Immediate::kLapBits;
-  for (uint64_t n = 1; n <= 2 * kLap + 2; ++n) {
+  // Every message number past the width of its field, twice.  Expect: it counts on, and a number is
+  // told from all others in any window around it.
+  constexpr uint64_t kRound = uint64_t{1} << Immediate::kSequenceBits;
+  for (uint64_t n = 1; n <= 2 * kRound + 2; ++n) {
     const Immediate imm = Immediate::of(n, 0, 1);
-    EXPECT_EQ(imm.slot, n % kWindow);
-    EXPECT_EQ(imm.lap, n / kWindow % (1u << Immediate::kLapBits));
+    EXPECT_EQ(imm.sequence, n % kRound);
+    EXPECT_EQ(Immediate::slot_in(imm.pack()), n % kWindow);
     EXPECT_NE(imm.pack(), Immediate::of(n + kWindow, 0, 1).pack());
     EXPECT_EQ(Immediate::message_in(Immediate::of(n, 3, 7).pack()), Immediate::message_of(n, 3));
     EXPECT_NE(Immediate::message_in(imm.pack()), Immediate::message_of(n + kWindow, 0));
     EXPECT_NE(Immediate::message_in(imm.pack()), Immediate::message_of(n, 1));
     EXPECT_NE(Immediate::message_in(imm.pack()), Immediate::kNoMessage);
   }
-  EXPECT_EQ(Immediate::of(1, 0, 1).pack(), Immediate::of(1 + kLap, 0, 1).pack());
+  EXPECT_EQ(Immediate::of(1, 0, 1).pack(), Immediate::of(1 + kRound, 0, 1).pack());
 
   // The epoch past its width.  Expect: low bits, no spill into the number of pieces.
   EXPECT_EQ(Immediate::of(5, 1u << Immediate::kEpochBits, 3), Immediate::of(5, 0, 3));

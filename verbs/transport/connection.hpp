@@ -2,11 +2,15 @@
 // queue pairs.
 //
 // Messages are receiver-driven: the n-th message sent lands in the memory of the n-th receive
-// posted; a receive posts a credit that says where. try_* return null for *not yet* (no credit, no
-// free slot in the window, or the connection failed: then status() is not ok and says why). A
-// message may be shorter than its receive, never longer (the sender's request fails with
-// Code::bad_argument). Zero bytes are ordinary. Requests complete in any order between kinds; in
-// order within sends and within receives.
+// posted; a receive posts a credit that says where, and for which tag. try_* return null for *not
+// yet* (no credit, one for another tag, no free slot in the window, or the connection failed: then
+// status() is not ok and says why). A message may be shorter than its receive, never longer (the
+// sender's request fails with Code::bad_argument). Zero bytes are ordinary. Requests complete in
+// any order between kinds; in order within sends and within receives.
+//
+// A **group** is one receive of several messages, each with a place and a tag of its own. Sends
+// find their places by tag, in any order; among equal tags the first place goes first. All of a
+// group are sent before the next receive is matched, and none of them is done before.
 //
 // Waiting for a credit is never an error. A connection fails when the transport says so: completion
 // status, closed control socket, asynchronous event. Then all its requests complete with that
@@ -17,6 +21,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/check.hpp"
@@ -26,9 +31,11 @@
 
 namespace noria::transport {
 
-// Messages in flight on one connection. The credit ring, the receive queues and the request pools
-// are sized by it.
-inline constexpr uint32_t kWindow = 64;
+// Messages in flight on one connection: 32 groups of the largest size. The credit ring, the receive
+// queues and the request pools are sized by it.
+inline constexpr uint32_t kWindow = 256;
+inline constexpr uint32_t kMaxGroup = 8;     // messages of one receive
+inline constexpr uint32_t kReadWindow = 64;  // reads in flight
 
 class SendState;
 class RecvState;
@@ -40,9 +47,12 @@ class SendConnection {
   SendConnection(const SendConnection&) = delete;
   SendConnection& operator=(const SendConnection&) = delete;
 
-  // Sends `bytes` from region.base() + offset to the receiver's next receive.
-  NORIA_HOT Request* try_send(const Region& region, uint64_t offset, uint64_t bytes);
-  // A message of at most kInlineBytes whose bytes are taken before the call returns.
+  // Sends `bytes` from region.base() + offset to the receiver's next receive, which must have this
+  // tag.
+  NORIA_HOT Request* try_send(const Region& region, uint64_t offset, uint64_t bytes,
+                              uint32_t tag = 0);
+  // A message of at most kInlineBytes whose bytes are taken before the call returns. To a receive
+  // by itself and of tag 0.
   NORIA_HOT Request* try_send_inline(const void* data, uint32_t bytes);
   void release(Request* request);
 
@@ -55,6 +65,14 @@ class SendConnection {
   std::unique_ptr<SendState> state_;
 };
 
+// One message of a group, and where it goes. Borrows the region for the call.
+struct RecvPart {
+  const Region* region = nullptr;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  uint32_t tag = 0;
+};
+
 class RecvConnection {
  public:
   explicit RecvConnection(std::unique_ptr<RecvState> state);
@@ -63,7 +81,11 @@ class RecvConnection {
   RecvConnection& operator=(const RecvConnection&) = delete;
 
   // Receives the next message, of at most `bytes`, at region.base() + offset.
-  NORIA_HOT Request* try_recv(const Region& region, uint64_t offset, uint64_t bytes);
+  NORIA_HOT Request* try_recv(const Region& region, uint64_t offset, uint64_t bytes,
+                              uint32_t tag = 0);
+  // Receives a group of 1 to kMaxGroup messages, by one request.
+  NORIA_HOT Request* try_recv_group(std::span<const RecvPart> parts);
+  NORIA_HOT uint64_t part_bytes(const Request* request, uint32_t part) const;  // as Request::bytes
   // Reads `bytes` at `remote_offset` of a region that the sender exposed, without its help.
   NORIA_HOT Request* try_read(const Region& local, uint64_t local_offset,
                               const RemoteRegion& remote, uint64_t remote_offset, uint64_t bytes);

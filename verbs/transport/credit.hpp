@@ -24,6 +24,7 @@ class CreditView {
     return std::atomic_ref(slot_->address).load(std::memory_order_relaxed);
   }
   uint64_t bytes() const { return std::atomic_ref(slot_->bytes).load(std::memory_order_relaxed); }
+  uint64_t match() const { return std::atomic_ref(slot_->match).load(std::memory_order_relaxed); }
   uint32_t rkey(unsigned rail) const {
     return std::atomic_ref(slot_->rkeys[rail]).load(std::memory_order_relaxed);
   }
@@ -44,10 +45,12 @@ NORIA_HOT inline CreditView read_credit(wire::Credit& slot, uint64_t sequence) {
 }
 
 // Makes `credit` that of message `sequence`.
-NORIA_HOT inline void set_credit(wire::Credit* credit, uint64_t sequence, uint64_t address,
-                                 uint64_t bytes, const std::array<uint32_t, kMaxRails>& rkeys) {
+NORIA_HOT inline void set_credit(wire::Credit* credit, uint64_t sequence, uint64_t match,
+                                 uint64_t address, uint64_t bytes,
+                                 const std::array<uint32_t, kMaxRails>& rkeys) {
   credit->address = address;
   credit->bytes = bytes;
+  credit->match = match;
   credit->rkeys = rkeys;
   credit->sequence = credit->sequence_again = static_cast<uint32_t>(sequence);
 }

@@ -13,11 +13,11 @@
 namespace noria::transport {
 namespace {
 
-// Entries of each completion queue: about a hundred queue pairs at full window, 1 MiB on mlx5.
-constexpr uint32_t kCompletions = 16384;
-// And of one that serves a single connection, a queue pair: a receiver can have 160 there. 256 are
-// 16 KiB on mlx5.
-constexpr uint32_t kCompletionsOfQueuePair = 256;
+// Entries of each completion queue: about a hundred queue pairs at full window, 2 MiB on mlx5.
+constexpr uint32_t kCompletions = 32768;
+// And of one that serves a single connection, a queue pair: a receiver can have 352 there. 32 KiB
+// on mlx5, which takes the next power of two.
+constexpr uint32_t kCompletionsOfQueuePair = 384;
 // A piece's length travels in 32 bits, and no device promises more than 2 GiB.
 constexpr uint64_t kMaxMessageBytes = 1_GiB;
 constexpr int kPollBatch = 16;

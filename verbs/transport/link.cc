@@ -248,7 +248,7 @@ bool Link::is_peer_gone() {
                                         : "the peer closed the connection";
       is_control_closed_ = true;
     } else {
-      // Version 1 lets a receiver name a new epoch; this build cannot follow one yet, and going on
+      // The wire lets a receiver name a new epoch; this build cannot follow one yet, and going on
       // would mix old and new writes.
       is_control_closed_ = true;
       farewell_ = "the peer sent control message " +

@@ -6,6 +6,14 @@
 #include "verbs/transport/credit.hpp"
 
 namespace noria::transport {
+namespace {
+
+bool is_inside(const RecvPart& part) {
+  const RegionState* const region = part.region->state();
+  return region != nullptr && region->contains(part.offset, part.bytes);
+}
+
+}  // namespace
 
 RecvState::RecvState(DomainState& domain, const ConnectOptions& options)
     : link_(domain, options, Link::Role::receiver), counters_(domain.counters()) {}
@@ -45,33 +53,79 @@ Status RecvState::post_receives(uint32_t qp) {
   return error == 0 ? Status() : Status::from_errno(Code::connection_lost, error);
 }
 
-Request* RecvState::try_recv(const RegionState* region, uint64_t offset, uint64_t bytes) {
-  const uint32_t slot = wire::slot_of(next_);
-  Request& request = receives_[slot];
+Request* RecvState::try_recv(const RegionState* region, uint64_t offset, uint64_t bytes,
+                             uint32_t tag) {
+  Request& request = receives_[wire::slot_of(next_)];
   if (!RequestAccess::is_free(request) || next_ == first_without_room_ || !link_.status().is_ok())
     return nullptr;
-  if (region != nullptr && region->contains(offset, bytes))
-    set_credit(&credit_, next_, region->address() + offset, bytes, region->rkeys());
-  else if (bytes == 0)
-    set_credit(&credit_, next_, 0, 0, {});
-  else [[unlikely]]
+  if (!set_next_credit(region, offset, bytes, wire::match_of(tag, 1))) [[unlikely]]
     return RequestAccess::refuse(request, Code::bad_argument);
-
-  RequestAccess::take(request, 0, 0);
-  RequestAccess::room(request) = bytes;
-  RequestAccess::message(request) = wire::Immediate::message_of(next_, 0);
-  post_credit(slot);
-  ++next_;
-  counters_.add(Counter::receives_posted);
+  await(request, next_, bytes);
+  post_next_credit();
   return &request;
 }
 
-inline void RecvState::post_credit(uint32_t slot) {
+Request* RecvState::try_recv_group(std::span<const RecvPart> parts) {
+  const auto members = static_cast<uint32_t>(parts.size());
+  NORIA_CHECK(members >= 1 && members <= kMaxGroup, "1 to kMaxGroup messages in a group");
+  if (first_without_room_ - next_ < members || !link_.status().is_ok()) return nullptr;
+  const auto request_of = [&](uint32_t i) -> Request& {
+    return receives_[wire::slot_of(next_ + i)];
+  };
+  for (uint32_t i = 0; i < members; ++i)
+    if (!RequestAccess::is_free(request_of(i))) return nullptr;
+  // Nothing is offered of a group that cannot be offered whole.
+  for (const RecvPart& part : parts)
+    if (part.bytes != 0 && !is_inside(part)) [[unlikely]]
+      return RequestAccess::refuse(request_of(0), Code::bad_argument);
+
+  for (uint32_t i = 0; i < members; ++i) await(request_of(i), next_ + i, parts[i].bytes);
+  Request& last = request_of(members - 1);
+  RequestAccess::set_members(last, members);
+  for (const RecvPart& part : parts) {
+    set_next_credit(part.region->state(), part.offset, part.bytes,
+                    wire::match_of(part.tag, members));
+    post_next_credit();
+  }
+  return &last;
+}
+
+inline bool RecvState::set_next_credit(const RegionState* region, uint64_t offset, uint64_t bytes,
+                                       uint64_t match) {
+  if (region != nullptr && region->contains(offset, bytes))
+    set_credit(&credit_, next_, match, region->address() + offset, bytes, region->rkeys());
+  else if (bytes == 0)
+    set_credit(&credit_, next_, match, 0, 0, {});
+  else
+    return false;
+  return true;
+}
+
+inline void RecvState::await(Request& request, uint64_t sequence, uint64_t bytes) {
+  RequestAccess::take(request, 0, 0);
+  RequestAccess::room(request) = bytes;
+  RequestAccess::message(request) = wire::Immediate::message_of(sequence, 0);
+}
+
+inline void RecvState::post_next_credit() {
   const bool is_signalled = next_ % kBatch == 0;
   credit_write_.set_flags(is_signalled ? IBV_SEND_INLINE | IBV_SEND_SIGNALED : IBV_SEND_INLINE);
-  credit_write_.set_remote_address(credits_.address + slot * sizeof credit_);
+  credit_write_.set_remote_address(credits_.address + wire::slot_of(next_) * sizeof credit_);
   if (const int error = credit_write_.post(link_.qp(0)); error != 0) [[unlikely]]
     link_.fail_by_post(error, 0);
+  ++next_;
+  counters_.add(Counter::receives_posted);
+}
+
+Request& RecvState::part(const Request* request, uint32_t index) {
+  const auto last = static_cast<uint32_t>(request - receives_.data());
+  return receives_[(last + 1 - RequestAccess::members(*request) + index) & (kWindow - 1)];
+}
+
+void RecvState::release(Request* request) {
+  for (uint32_t i = 0; i + 1 < RequestAccess::members(*request); ++i)
+    RequestAccess::give_back(&part(request, i));
+  RequestAccess::give_back(request);
 }
 
 void RecvState::on_completion(WrId id, verbs::Completion completion) {
@@ -88,7 +142,7 @@ void RecvState::on_completion(WrId id, verbs::Completion completion) {
 
 inline void RecvState::on_piece(uint32_t qp, verbs::Completion::Success piece) {
   const uint32_t imm = piece.imm();
-  const uint32_t slot = wire::Immediate::slot_in(imm) & (kWindow - 1);
+  const uint32_t slot = wire::Immediate::slot_in(imm);
   Request& request = receives_[slot];
   if (wire::Immediate::message_in(imm) != RequestAccess::message(request)) [[unlikely]]
     return on_protocol_broken("a piece of no message that is awaited", imm);
@@ -106,7 +160,7 @@ inline void RecvState::on_piece(uint32_t qp, verbs::Completion::Success piece) {
 inline void RecvState::on_whole(Request& request, uint32_t slot) {
   RequestAccess::message(request) = wire::Immediate::kNoMessage;
   if (slot != wire::slot_of(first_undone_)) {
-    arrived_ |= uint64_t{1} << slot;
+    ++arrived_;
     return;
   }
   RequestAccess::finish(request);
@@ -115,11 +169,10 @@ inline void RecvState::on_whole(Request& request, uint32_t slot) {
 }
 
 void RecvState::finish_in_order() {
-  uint32_t slot = wire::slot_of(first_undone_);
-  while ((arrived_ >> slot & 1) != 0) {
-    arrived_ &= ~(uint64_t{1} << slot);
-    RequestAccess::finish(receives_[slot]);
-    slot = wire::slot_of(++first_undone_);
+  for (; arrived_ != 0; --arrived_, ++first_undone_) {
+    Request& oldest = receives_[wire::slot_of(first_undone_)];
+    if (RequestAccess::message(oldest) != wire::Immediate::kNoMessage) return;
+    RequestAccess::finish(oldest);
   }
 }
 
@@ -139,7 +192,7 @@ void RecvState::on_protocol_broken(const char* what, uint32_t imm) {
 
 Request* RecvState::try_read(const RegionState* local, uint64_t local_offset,
                              const RemoteRegion& remote, uint64_t remote_offset, uint64_t bytes) {
-  const uint32_t slot = static_cast<uint32_t>(next_read_) & (kWindow - 1);
+  const uint32_t slot = static_cast<uint32_t>(next_read_) & (kReadWindow - 1);
   Request& request = reads_[slot];
   if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
   const bool is_inside = local != nullptr && local->contains(local_offset, bytes) &&
@@ -165,7 +218,7 @@ Request* RecvState::try_read(const RegionState* local, uint64_t local_offset,
 
 void RecvState::post_reads() {
   while (first_unposted_read_ != next_read_) {
-    const uint32_t slot = static_cast<uint32_t>(first_unposted_read_) & (kWindow - 1);
+    const uint32_t slot = static_cast<uint32_t>(first_unposted_read_) & (kReadWindow - 1);
     ReadJob& job = jobs_[slot];
     const uint64_t bytes = RequestAccess::bytes(reads_[slot]);
     while (job.posted < bytes) {
@@ -202,15 +255,22 @@ void RecvState::on_failed(Status status) {
 RecvConnection::RecvConnection(std::unique_ptr<RecvState> state) : state_(std::move(state)) {}
 RecvConnection::~RecvConnection() = default;
 
-Request* RecvConnection::try_recv(const Region& region, uint64_t offset, uint64_t bytes) {
-  return state_->try_recv(region.state(), offset, bytes);
+Request* RecvConnection::try_recv(const Region& region, uint64_t offset, uint64_t bytes,
+                                  uint32_t tag) {
+  return state_->try_recv(region.state(), offset, bytes, tag);
 }
 Request* RecvConnection::try_read(const Region& local, uint64_t local_offset,
                                   const RemoteRegion& remote, uint64_t remote_offset,
                                   uint64_t bytes) {
   return state_->try_read(local.state(), local_offset, remote, remote_offset, bytes);
 }
-void RecvConnection::release(Request* request) { RequestAccess::give_back(request); }
+Request* RecvConnection::try_recv_group(std::span<const RecvPart> parts) {
+  return state_->try_recv_group(parts);
+}
+uint64_t RecvConnection::part_bytes(const Request* request, uint32_t part) const {
+  return state_->part(request, part).bytes();
+}
+void RecvConnection::release(Request* request) { state_->release(request); }
 Status RecvConnection::status() const { return state_->link().status(); }
 std::string RecvConnection::describe() const { return state_->link().describe(); }
 

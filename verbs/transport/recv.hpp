@@ -2,7 +2,8 @@
 //
 // A receive writes a credit into the sender's ring; the message then lands by itself and each of
 // its pieces consumes one posted receive. Receives for the whole window are posted on every queue
-// pair from the start and replaced in batches, so that a sender with a credit never finds none.
+// pair from the start and replaced in batches, so that a sender with a credit never finds none. A
+// group is messages with consecutive numbers; its request is that of the last.
 //
 // Reads are cut into chunks, and a bounded number of chunks is on each queue pair at a time; the
 // rest follows as chunks complete.
@@ -12,6 +13,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/units.hpp"
@@ -32,7 +34,11 @@ class RecvState {
   Status prepare(const RemoteRegion& credits);
   void start();
 
-  NORIA_HOT Request* try_recv(const RegionState* region, uint64_t offset, uint64_t bytes);
+  NORIA_HOT Request* try_recv(const RegionState* region, uint64_t offset, uint64_t bytes,
+                              uint32_t tag);
+  NORIA_HOT Request* try_recv_group(std::span<const RecvPart> parts);
+  NORIA_HOT Request& part(const Request* request, uint32_t index);
+  NORIA_HOT void release(Request* request);
   NORIA_HOT Request* try_read(const RegionState* local, uint64_t local_offset,
                               const RemoteRegion& remote, uint64_t remote_offset, uint64_t bytes);
   NORIA_HOT void on_completion(WrId id, verbs::Completion completion);
@@ -47,7 +53,6 @@ class RecvState {
   static constexpr uint32_t kReadDepth = 16;  // chunks on a queue pair
   // Small enough that credits behind a chunk do not wait long, large enough to cost nothing.
   static constexpr uint64_t kChunkBytes = 1_MiB;
-  static_assert(kWindow <= 64, "arrived_ has a bit for every slot");
   static_assert(kPostedReceives % kBatch == 0 && 2 * kBatch <= kCreditDepth);
 
   // What is kept per queue pair.
@@ -65,7 +70,11 @@ class RecvState {
 
   RecvState(DomainState& domain, const ConnectOptions& options);
   Status post_receives(uint32_t qp);
-  NORIA_HOT void post_credit(uint32_t slot);
+  // The credit of the next message; false when that is no range of the region.
+  NORIA_HOT bool set_next_credit(const RegionState* region, uint64_t offset, uint64_t bytes,
+                                 uint64_t match);
+  NORIA_HOT void await(Request& request, uint64_t sequence, uint64_t bytes);
+  NORIA_HOT void post_next_credit();
   NORIA_HOT void on_piece(uint32_t qp, verbs::Completion::Success piece);
   // Out of line: fifteen pieces of sixteen do without.
   [[gnu::noinline]] NORIA_HOT void replace_receives(uint32_t qp);
@@ -82,8 +91,8 @@ class RecvState {
   // The first message whose credit has no room in the send queue.
   uint64_t first_without_room_ = wire::kFirstSequence + kCreditDepth;
   uint64_t first_undone_ = wire::kFirstSequence;
-  uint64_t arrived_ = 0;  // a bit per slot: all pieces are there, an older message's are not
-  RequestPool receives_;
+  uint32_t arrived_ = 0;  // messages of which all pieces are there, and an older one's are not
+  std::array<Request, kWindow> receives_;
   wire::Credit credit_;  // its bytes are taken as it is posted
   verbs::RdmaWr credit_write_{IBV_WR_RDMA_WRITE, IBV_SEND_INLINE};
   std::array<uint32_t, wire::kMaxQps> consumed_{};  // receives of a queue pair, of a batch
@@ -92,8 +101,8 @@ class RecvState {
   uint64_t next_read_ = 0;
   uint64_t first_unposted_read_ = 0;
   uint32_t read_qp_ = 0;
-  RequestPool reads_;
-  std::array<ReadJob, kWindow> jobs_;
+  std::array<Request, kReadWindow> reads_;
+  std::array<ReadJob, kReadWindow> jobs_;
   verbs::RdmaWr read_{IBV_WR_RDMA_READ, IBV_SEND_SIGNALED};
 };
 

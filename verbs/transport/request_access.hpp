@@ -2,13 +2,13 @@
 //
 //   free --take()--> under way --finish()--> done --give_back()--> free
 //
-// Pools are arrays of kWindow, indexed by slot: the request of message n is at slot n % kWindow,
-// and a slot whose request was not released yet stops the window. Nothing is allocated.
+// Pools are arrays indexed by slot: the request of message n is at slot n % kWindow, and a slot
+// whose request was not released yet stops the window. Nothing is allocated.
 //
 // Threads: the owner of the domain.
 #pragma once
 
-#include <array>
+#include <span>
 
 #include "base/check.hpp"
 #include "verbs/transport/connection.hpp"
@@ -16,36 +16,40 @@
 
 namespace noria::transport {
 
-using RequestPool = std::array<Request, kWindow>;
-
 class RequestAccess {
  public:
-  NORIA_HOT static bool is_free(const Request& request) { return !request.in_use_; }
+  NORIA_HOT static bool is_free(const Request& request) {
+    return request.state_ == Request::State::free;
+  }
   NORIA_HOT static bool is_under_way(const Request& request) {
-    return request.in_use_ && !request.done_;
+    return request.state_ == Request::State::under_way;
   }
   NORIA_HOT static void take(Request& request, uint64_t bytes, uint32_t pieces) {
     request.bytes_ = bytes;
     request.status_ = Status();
     request.pieces_left_ = static_cast<uint16_t>(pieces);
-    request.done_ = false;
-    request.in_use_ = true;
+    request.state_ = Request::State::under_way;
+    request.members_ = 1;
   }
   // Ends it well: take() has set the status.
-  NORIA_HOT static void finish(Request& request) { request.done_ = true; }
+  NORIA_HOT static void finish(Request& request) { request.state_ = Request::State::done; }
   NORIA_COLD static void fail(Request& request, Status status) {
     request.status_ = status;
-    request.done_ = true;
+    finish(request);
   }
   static void give_back(Request* request) {
-    NORIA_CHECK(request != nullptr && request->in_use_ && request->done_,
+    NORIA_CHECK(request != nullptr && request->is_done(),
                 "only a request that is done can be released, once");
-    request->in_use_ = false;
+    request->state_ = Request::State::free;
   }
   NORIA_HOT static uint16_t& pieces_left(Request& request) { return request.pieces_left_; }
   NORIA_HOT static uint64_t& bytes(Request& request) { return request.bytes_; }
   NORIA_HOT static uint64_t& room(Request& request) { return request.room_; }
   NORIA_HOT static uint32_t& message(Request& request) { return request.message_; }
+  NORIA_HOT static uint32_t members(const Request& request) { return request.members_; }
+  NORIA_HOT static void set_members(Request& request, uint32_t members) {
+    request.members_ = static_cast<uint8_t>(members);
+  }
 
   // A request that is refused at once: done with `code`, and no part of the sequence.
   NORIA_COLD static Request* refuse(Request& request, Code code) {
@@ -54,7 +58,7 @@ class RequestAccess {
     return &request;
   }
   // Ends every request of the pool that is under way.
-  NORIA_COLD static void fail_all(RequestPool& pool, Status status) {
+  NORIA_COLD static void fail_all(std::span<Request> pool, Status status) {
     for (Request& request : pool)
       if (is_under_way(request)) request.bytes_ = 0, fail(request, status);
   }

@@ -53,7 +53,6 @@ Request* SendState::on_credit_missing() {
 }
 
 inline void SendState::count_message(uint64_t bytes) {
-  ++next_;
   counters_.add(Counter::messages_sent);
   counters_.add(Counter::bytes_sent, bytes);
 }
@@ -64,67 +63,116 @@ inline uint32_t SendState::next_qp() {
   return qp;
 }
 
-inline void SendState::post(const Piece& piece, uint64_t local_address, uint32_t lkey, uint32_t imm,
-                            const CreditView& credit) {
+inline void SendState::post(const Piece& piece, uint64_t local_address, uint32_t lkey,
+                            uint64_t sequence, uint32_t imm, CreditView credit) {
   write_.set_local(local_address, static_cast<uint32_t>(piece.bytes), lkey);
   write_.set_remote(credit.address() + piece.offset, credit.rkey(link_.rail_of(piece.qp)));
   write_.set_imm(imm);
-  write_.set_id(WrId::make(link_.id_base(), WrKind::piece, piece.qp, wire::slot_of(next_)));
+  write_.set_id(WrId::make(link_.id_base(), WrKind::piece, piece.qp, wire::slot_of(sequence)));
   if (const int error = write_.post(link_.qp(piece.qp)); error != 0) [[unlikely]]
     link_.fail_by_post(error, piece.qp);
 }
 
-Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_t bytes) {
-  const uint32_t slot = wire::slot_of(next_);
-  Request& request = requests_[slot];
-  if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
-  const CreditView credit = read_credit(ring_[slot], next_);
+Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_t bytes,
+                             uint32_t tag) {
+  const uint64_t sequence = next_;
+  const CreditView credit = read_credit(ring_[wire::slot_of(sequence)], sequence);
   if (!credit) return on_credit_missing();
-  const bool is_inside = bytes == 0 || (region != nullptr && region->contains(offset, bytes));
-  if (!is_inside || bytes > credit.bytes() || bytes > max_message_bytes_) [[unlikely]]
+  if (credit.match() != wire::match_of(tag, 1)) [[unlikely]]
+    return try_send_in_group(region, offset, bytes, tag);
+  Request& request = requests_[wire::slot_of(sequence)];
+  if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
+  if (!fits(credit, region, offset, bytes)) [[unlikely]]
     return RequestAccess::refuse(request, Code::bad_argument);
-
-  write_.set_flags(IBV_SEND_SIGNALED);
-  if (shares_.count > 1 && bytes >= stripe_min_) {
-    post_striped(*region, offset, bytes, request, credit);
-  } else {
-    const Piece whole{.offset = 0, .bytes = bytes, .qp = next_qp()};
-    RequestAccess::take(request, bytes, 1);
-    post(whole, bytes != 0 ? region->address() + offset : 0,
-         bytes != 0 ? region->lkey(link_.rail_of(whole.qp)) : 0,
-         wire::Immediate::of(next_, 0, 1).pack(), credit);
-  }
-  count_message(bytes);
+  next_ = sequence + 1;
+  send_message(sequence, credit, &request, region, offset, bytes);
   return &request;
 }
 
+Request* SendState::try_send_in_group(const RegionState* region, uint64_t offset, uint64_t bytes,
+                                      uint32_t tag) {
+  if (!link_.status().is_ok()) return nullptr;
+  const uint32_t members =
+      wire::members_in(read_credit(ring_[wire::slot_of(next_)], next_).match());
+  if (members == 0 || members > kMaxGroup) [[unlikely]]
+    return on_group_of_none(members);
+  for (uint32_t i = 0; i < members; ++i) {
+    if ((group_sent_ >> i & 1) != 0) continue;
+    const uint64_t sequence = next_ + i;
+    const CreditView credit = read_credit(ring_[wire::slot_of(sequence)], sequence);
+    if (!credit) break;  // what is behind it must not overtake it: its tag may be the same
+    if (wire::tag_in(credit.match()) != tag) continue;
+    Request& request = requests_[wire::slot_of(sequence)];
+    if (!RequestAccess::is_free(request)) return nullptr;
+    if (!fits(credit, region, offset, bytes)) [[unlikely]]
+      return RequestAccess::refuse(request, Code::bad_argument);
+    group_sent_ |= 1u << i;
+    if (group_sent_ == (1u << members) - 1) {
+      group_sent_ = 0;
+      next_ += members;
+    }
+    send_message(sequence, credit, &request, region, offset, bytes);
+    return &request;
+  }
+  return on_credit_missing();
+}
+
+Request* SendState::on_group_of_none(uint32_t members) {
+  link_.fail(Status(Code::mismatch), "the peer offered a group of " + std::to_string(members) +
+                                         " receives, where 1 to " + std::to_string(kMaxGroup) +
+                                         " can be: do both sides run the same build?");
+  return nullptr;
+}
+
+inline bool SendState::fits(CreditView credit, const RegionState* region, uint64_t offset,
+                            uint64_t bytes) const {
+  const bool is_inside = bytes == 0 || (region != nullptr && region->contains(offset, bytes));
+  return is_inside && bytes <= credit.bytes() && bytes <= max_message_bytes_;
+}
+
+inline void SendState::send_message(uint64_t sequence, CreditView credit, Request* request,
+                                    const RegionState* region, uint64_t offset, uint64_t bytes) {
+  write_.set_flags(IBV_SEND_SIGNALED);
+  if (shares_.count > 1 && bytes >= stripe_min_) {
+    post_striped(*region, offset, bytes, sequence, request, credit);
+  } else {
+    const Piece whole{.offset = 0, .bytes = bytes, .qp = next_qp()};
+    RequestAccess::take(*request, bytes, 1);
+    post(whole, bytes != 0 ? region->address() + offset : 0,
+         bytes != 0 ? region->lkey(link_.rail_of(whole.qp)) : 0, sequence,
+         wire::Immediate::of(sequence, 0, 1).pack(), credit);
+  }
+  count_message(bytes);
+}
+
 void SendState::post_striped(const RegionState& region, uint64_t offset, uint64_t bytes,
-                             Request& request, const CreditView& credit) {
+                             uint64_t sequence, Request* request, CreditView credit) {
   counters_.add(Counter::messages_striped);
   Cut pieces;
   cut(bytes, shares_, stripe_min_, 0, &pieces);
-  RequestAccess::take(request, bytes, pieces.count);
-  const uint32_t imm = wire::Immediate::of(next_, 0, pieces.count).pack();
+  RequestAccess::take(*request, bytes, pieces.count);
+  const uint32_t imm = wire::Immediate::of(sequence, 0, pieces.count).pack();
   for (uint32_t i = 0; i < pieces.count; ++i) {
     const Piece& piece = pieces.piece[i];
-    post(piece, region.address() + offset + piece.offset, region.lkey(link_.rail_of(piece.qp)), imm,
-         credit);
+    post(piece, region.address() + offset + piece.offset, region.lkey(link_.rail_of(piece.qp)),
+         sequence, imm, credit);
   }
 }
 
 Request* SendState::try_send_inline(const void* data, uint32_t bytes) {
   const uint32_t slot = wire::slot_of(next_);
+  const CreditView credit = read_credit(ring_[slot], next_);
+  if (!credit || credit.match() != wire::match_of(0, 1)) return on_credit_missing();
   Request& request = requests_[slot];
   if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
-  const CreditView credit = read_credit(ring_[slot], next_);
-  if (!credit) return on_credit_missing();
   if (bytes > SendConnection::kInlineBytes || bytes > credit.bytes()) [[unlikely]]
     return RequestAccess::refuse(request, Code::bad_argument);
 
   RequestAccess::take(request, bytes, 1);
   write_.set_flags(IBV_SEND_SIGNALED | IBV_SEND_INLINE);
-  post({.offset = 0, .bytes = bytes, .qp = next_qp()}, reinterpret_cast<uintptr_t>(data), 0,
+  post({.offset = 0, .bytes = bytes, .qp = next_qp()}, reinterpret_cast<uintptr_t>(data), 0, next_,
        wire::Immediate::of(next_, 0, 1).pack(), credit);
+  ++next_;
   count_message(bytes);
   return &request;
 }
@@ -152,8 +200,9 @@ void SendState::on_failed(Status status) { RequestAccess::fail_all(requests_, st
 SendConnection::SendConnection(std::unique_ptr<SendState> state) : state_(std::move(state)) {}
 SendConnection::~SendConnection() = default;
 
-Request* SendConnection::try_send(const Region& region, uint64_t offset, uint64_t bytes) {
-  return state_->try_send(region.state(), offset, bytes);
+Request* SendConnection::try_send(const Region& region, uint64_t offset, uint64_t bytes,
+                                  uint32_t tag) {
+  return state_->try_send(region.state(), offset, bytes, tag);
 }
 Request* SendConnection::try_send_inline(const void* data, uint32_t bytes) {
   return state_->try_send_inline(data, bytes);

@@ -4,9 +4,13 @@
 // of the request pool. A message is posted when its credit is there, cut into at most one piece per
 // queue pair, each a signalled RDMA WRITE with immediate. Requests are reported done in order.
 //
+// The messages of a group have consecutive numbers, and a send takes the first of its tag that no
+// other took. The numbers behind the group begin when all are taken.
+//
 // Threads: the owner of the domain.
 #pragma once
 
+#include <array>
 #include <memory>
 
 #include "verbs/transport/credit.hpp"
@@ -27,7 +31,8 @@ class SendState {
   RemoteRegion credits() const;  // to be told to the receiver
   void start();                  // the link is up
 
-  NORIA_HOT Request* try_send(const RegionState* region, uint64_t offset, uint64_t bytes);
+  NORIA_HOT Request* try_send(const RegionState* region, uint64_t offset, uint64_t bytes,
+                              uint32_t tag);
   NORIA_HOT Request* try_send_inline(const void* data, uint32_t bytes);
   NORIA_HOT void on_completion(WrId id, verbs::Completion completion);
   NORIA_COLD void on_failed(Status status);
@@ -36,12 +41,21 @@ class SendState {
   SendState(DomainState& domain, const ConnectOptions& options);
 
   NORIA_HOT Request* on_credit_missing();
+  // Out of line: a receive by itself, the common case, does without.
+  [[gnu::noinline]] NORIA_HOT Request* try_send_in_group(const RegionState* region, uint64_t offset,
+                                                         uint64_t bytes, uint32_t tag);
+  NORIA_COLD Request* on_group_of_none(uint32_t members);
+  NORIA_HOT bool fits(CreditView credit, const RegionState* region, uint64_t offset,
+                      uint64_t bytes) const;
+  // Message `sequence`, for which there are a credit and a free request.
+  NORIA_HOT void send_message(uint64_t sequence, CreditView credit, Request* request,
+                              const RegionState* region, uint64_t offset, uint64_t bytes);
   NORIA_HOT void count_message(uint64_t bytes);
   NORIA_HOT uint32_t next_qp();
-  NORIA_HOT void post(const Piece& piece, uint64_t local_address, uint32_t lkey, uint32_t imm,
-                      const CreditView& credit);
+  NORIA_HOT void post(const Piece& piece, uint64_t local_address, uint32_t lkey, uint64_t sequence,
+                      uint32_t imm, CreditView credit);
   NORIA_HOT void post_striped(const RegionState& region, uint64_t offset, uint64_t bytes,
-                              Request& request, const CreditView& credit);
+                              uint64_t sequence, Request* request, CreditView credit);
   NORIA_HOT void finish_in_order();
 
   std::unique_ptr<RegionState> ring_memory_;  // outlives the queue pairs that the peer writes by
@@ -49,14 +63,15 @@ class SendState {
   Link link_;
   CounterCells& counters_;  // of the domain
 
-  uint64_t next_ = wire::kFirstSequence;          // of the next message
+  uint64_t next_ = wire::kFirstSequence;          // of the next message, or of a group's first
   uint64_t first_undone_ = wire::kFirstSequence;  // oldest that is not done
+  uint32_t group_sent_ = 0;                       // a bit for each of the group's that was sent
   uint64_t stripe_min_;
   uint64_t max_message_bytes_;
   uint32_t next_qp_ = 0;
   Shares shares_;
   verbs::RdmaWr write_{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED};
-  RequestPool requests_;
+  std::array<Request, kWindow> requests_;
 };
 
 }  // namespace noria::transport

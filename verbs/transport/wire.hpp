@@ -1,4 +1,4 @@
-// Wire version 1: everything that travels between two peers, byte for byte.
+// Wire version 2: everything that travels between two peers, byte for byte.
 //
 // All structs are fixed-width, little-endian and trivially copyable; their sizes are asserted here
 // and their bytes in a golden test. Reserved bytes are sent as zero and not looked at, so that they
@@ -27,7 +27,7 @@ namespace noria::transport::wire {
 
 static_assert(std::endian::native == std::endian::little, "wire structs are laid out as memory");
 
-inline constexpr uint16_t kVersion = 1;
+inline constexpr uint16_t kVersion = 2;
 inline constexpr uint32_t kHandleMagic = 0x48524e31;   // "1NRH" in memory
 inline constexpr uint32_t kControlMagic = 0x43524e31;  // "1NRC" in memory
 inline constexpr unsigned kMaxQps = 16;                // of one connection, over all rails
@@ -175,20 +175,29 @@ constexpr uint32_t slot_of(uint64_t sequence) {
 // ---- credit
 // --------------------------------------------------------------------------------------
 
+// Which send a credit is for: one of this tag, in a group of so many messages with consecutive
+// numbers. One word, because a receive by itself is told by one comparison.
+constexpr uint64_t match_of(uint32_t tag, uint32_t members) {
+  return uint64_t{members} << 32 | tag;
+}
+constexpr uint32_t tag_in(uint64_t match) { return static_cast<uint32_t>(match); }
+constexpr uint32_t members_in(uint64_t match) { return static_cast<uint32_t>(match >> 32); }
+
 // Where a message may land. Nothing promises that the last word lands last, so each 32-byte half
 // ends with the low bits of the sequence number (credit.hpp reads it).
 struct alignas(64) Credit {
   uint64_t address = 0;
   uint64_t bytes = 0;
-  uint64_t reserved = 0;
-  uint32_t reserved2 = 0;
+  uint64_t match = 0;
+  uint32_t reserved = 0;
   uint32_t sequence = 0;
   std::array<uint32_t, kMaxRails> rkeys{};
-  uint64_t reserved3 = 0;
-  uint32_t reserved4 = 0;
+  uint64_t reserved2 = 0;
+  uint32_t reserved3 = 0;
   uint32_t sequence_again = 0;
 };
 static_assert(sizeof(Credit) == 64);
+static_assert(kMaxGroup <= kWindow, "a group fits into the window");
 static_assert(offsetof(Credit, sequence) == 28 && offsetof(Credit, sequence_again) == 60);
 
 // ---- immediate
@@ -196,32 +205,29 @@ static_assert(offsetof(Credit, sequence) == 28 && offsetof(Credit, sequence_agai
 
 // The receiver cannot know how the sender cut a message, so every piece says how many there are.
 struct Immediate {
-  static constexpr unsigned kSlotBits = 10, kLapBits = 10, kEpochBits = 6, kPiecesBits = 6;
-  static constexpr unsigned kMessageBits = kSlotBits + kLapBits + kEpochBits;
+  static constexpr unsigned kSequenceBits = 20, kEpochBits = 6, kPiecesBits = 6;
+  static constexpr unsigned kMessageBits = kSequenceBits + kEpochBits;
 
-  uint32_t slot = 0;   // of the message in the window
-  uint32_t lap = 0;    // how often the window went round, low bits
-  uint32_t epoch = 0;  // low bits
+  uint32_t sequence = 0;  // low bits, of which the lowest are the slot
+  uint32_t epoch = 0;     // low bits
   uint32_t pieces = 1;
 
   static constexpr Immediate of(uint64_t sequence, uint32_t epoch, uint32_t pieces) {
-    return {.slot = slot_of(sequence),
-            .lap = static_cast<uint32_t>(sequence / kWindow) & ((1u << kLapBits) - 1),
+    return {.sequence = static_cast<uint32_t>(sequence) & ((1u << kSequenceBits) - 1),
             .epoch = epoch & ((1u << kEpochBits) - 1),
             .pieces = pieces};
   }
   constexpr uint32_t pack() const {
-    return slot | lap << kSlotBits | epoch << (kSlotBits + kLapBits) | (pieces - 1) << kMessageBits;
+    return sequence | epoch << kSequenceBits | (pieces - 1) << kMessageBits;
   }
   static constexpr Immediate unpack(uint32_t bits) {
-    return {.slot = slot_in(bits),
-            .lap = bits >> kSlotBits & ((1u << kLapBits) - 1),
-            .epoch = bits >> (kSlotBits + kLapBits) & ((1u << kEpochBits) - 1),
+    return {.sequence = bits & ((1u << kSequenceBits) - 1),
+            .epoch = bits >> kSequenceBits & ((1u << kEpochBits) - 1),
             .pieces = pieces_in(bits)};
   }
   // Parts of packed bits: the slot, the number of pieces, and all that tells a message from others
   // in its window, whatever its pieces.
-  static constexpr uint32_t slot_in(uint32_t bits) { return bits & ((1u << kSlotBits) - 1); }
+  static constexpr uint32_t slot_in(uint32_t bits) { return slot_of(bits); }
   static constexpr uint32_t pieces_in(uint32_t bits) { return (bits >> kMessageBits) + 1; }
   static constexpr uint32_t message_in(uint32_t bits) { return bits & ((1u << kMessageBits) - 1); }
   static constexpr uint32_t message_of(uint64_t sequence, uint32_t epoch) {
@@ -231,10 +237,10 @@ struct Immediate {
   friend constexpr bool operator==(const Immediate&, const Immediate&) = default;
 };
 static_assert(Immediate::kMessageBits + Immediate::kPiecesBits == 32);
-static_assert(kWindow <= 1u << Immediate::kSlotBits, "every slot has a number");
 static_assert(kMaxQps <= 1u << Immediate::kPiecesBits, "every cut can be told");
-// An old immediate can be mistaken for a new one only after this many laps.
-static_assert(Immediate::kLapBits >= 2 && sizeof(Credit::sequence) * 8 > 16,
+// An old immediate can be mistaken for a new one only after thousands of laps of the window.
+static_assert(kWindow <= 1u << (Immediate::kSequenceBits - 10) &&
+                  sizeof(Credit::sequence) * 8 > Immediate::kSequenceBits,
               "sequence numbers are wider than any window");
 
 }  // namespace noria::transport::wire
