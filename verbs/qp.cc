@@ -95,7 +95,9 @@ Status to_rts(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& pe
 }
 
 Status to_error(const Api& api, ibv_qp* qp) {
-  return modify(api, qp, {.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
+  // In silence: who stops a queue pair says why, and a device that is lost refuses each of them.
+  ibv_qp_attr attr{.qp_state = IBV_QPS_ERR};
+  return api.probe<&Symbols::modify_qp>(qp->context, qp, &attr, static_cast<int>(IBV_QP_STATE));
 }
 
 Status to_reset(const Api& api, ibv_qp* qp) {

@@ -311,7 +311,7 @@ size_t open_descriptors() {
 TEST_P(NcclNet, The_library_goes_with_all_that_NCCL_forgot) {
   alone([] {
     size_t before = 0;  // descriptors after the first round
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < 100; ++i) {
       {
         const Communicator communicator(GetParam());
         Net& net = *communicator.net;

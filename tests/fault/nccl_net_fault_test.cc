@@ -1,15 +1,20 @@
 // libnccl-net-noria.so when something breaks: nothing waits for a peer, and what NCCL is told is
 // true.
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 
 #include "tests/support/nccl_end.hpp"
+#include "tests/support/nccl_pair.hpp"
 #include "tests/support/ranks.hpp"
+#include "verbs/transport/wire.hpp"
 
 namespace noria::test {
 namespace {
@@ -140,6 +145,103 @@ TEST_P(NcclNetFault, A_send_longer_than_its_receive_is_an_error_and_touches_noth
                   static_cast<ptrdiff_t>(NcclEnd::kBytes));
         EXPECT_EQ(end.net().close_recv(end.comm), Result::success);
       });
+}
+
+// The sender's device fails.  Expect: what NCCL hears is one line, with the device and what to do.
+TEST_P(NcclNetFault, A_device_that_is_lost_is_told_in_one_line) {
+  const int version = GetParam();
+  run_pair(
+      [&](Post& post) {
+        setenv("NORIA_SOFT_FAULTS", "port=*: after msgs=20 do fatal", 1);
+        NcclEnd end(version);
+        ASSERT_NO_FATAL_FAILURE(end.connect_to(post.peer));
+        forget_logged_lines();
+        Result result = Result::success;
+        const Nanoseconds deadline = now_ns() + 30_s;
+        void* request = nullptr;
+        while (result == Result::success && now_ns() < deadline) {
+          int is_done = 0;
+          if (request == nullptr)
+            result = end.net().isend(end.comm, end.memory.data(), 8, end.registered, &request);
+          else if ((result = end.net().test(request, &is_done, nullptr)) == Result::success &&
+                   is_done != 0)
+            request = nullptr;
+        }
+        EXPECT_EQ(result, Result::system_error);
+        EXPECT_TRUE(contains(last_warning(), "the device is lost")) << last_warning();
+        end.net().dereg_mr(end.comm, end.registered);
+        EXPECT_EQ(end.net().close_send(end.comm), Result::success);
+        const std::vector<std::string> lines = logged_lines();
+        EXPECT_EQ(lines.size(), 1u) << testing::PrintToString(lines);
+        post.peer.meet();
+      },
+      [&](Post& post) {
+        NcclEnd end(version);
+        ASSERT_NO_FATAL_FAILURE(end.accept_from(post.peer));
+        Result result = Result::success;
+        const Nanoseconds deadline = now_ns() + 30_s;
+        void* request = nullptr;
+        while (result == Result::success && now_ns() < deadline) {
+          int is_done = 0;
+          if (request == nullptr)
+            result = end.net().irecv(end.comm, end.memory.data(), 8, end.registered, &request);
+          else if ((result = end.net().test(request, &is_done, nullptr)) == Result::success &&
+                   is_done != 0)
+            request = nullptr;
+        }
+        // Expect: the peer's words for it.
+        EXPECT_EQ(result, Result::remote_error);
+        EXPECT_TRUE(contains(last_warning(), "the device is lost")) << last_warning();
+        post.peer.meet();
+        EXPECT_EQ(end.net().close_recv(end.comm), Result::success);
+      });
+}
+
+TEST_P(NcclNetFault, Two_hundred_strangers_at_a_listener_change_nothing) {
+  const int version = GetParam();
+  run_ranks(1, [version](int32_t, Wire&) {
+    const Communicator communicator(version);
+    Net& net = *communicator.net;
+    NetHandle handle{};
+    void* listener = nullptr;
+    ASSERT_EQ(net.listen(communicator.context, 0, handle.data(), &listener), Result::success);
+    // Where it listens: on the loopback, by an IPv4 address.
+    transport::wire::Handle told;
+    std::memcpy(static_cast<void*>(&told), handle.data(), sizeof told);
+    ASSERT_EQ(told.family, 4);
+    sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(told.port)};
+    std::memcpy(&address.sin_addr, told.address.data(), sizeof address.sin_addr);
+
+    // Some say nothing, some rubbish, some half a greeting; all stay.
+    std::vector<int> strangers;
+    const transport::wire::Hello hello;
+    for (int i = 0; i < 200; ++i) {
+      const int stranger = strangers.emplace_back(::socket(AF_INET, SOCK_STREAM, 0));
+      ASSERT_EQ(::connect(stranger, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+      const void* const words = i % 3 == 1 ? static_cast<const void*>("rubbish") : &hello;
+      if (i % 3 != 0) {
+        ASSERT_GT(::send(stranger, words, i % 3 == 1 ? 7 : 100, MSG_NOSIGNAL), 0);
+      }
+      void* comm = kStale;
+      ASSERT_EQ(net.accept(listener, &comm), Result::success);
+      ASSERT_EQ(comm, nullptr);
+    }
+    // Expect: the right peer connects, and a message arrives; nobody is told of anything.
+    const Ends ends = come_together(communicator, &handle, listener);
+    ASSERT_NE(ends.sending, nullptr);
+    ASSERT_NE(ends.receiving, nullptr);
+    void* received = nullptr;
+    void* sent = nullptr;
+    ASSERT_EQ(net.irecv(ends.receiving, nullptr, 0, nullptr, &received), Result::success);
+    ASSERT_EQ(net.isend(ends.sending, nullptr, 0, nullptr, &sent), Result::success);
+    EXPECT_EQ(finish(net, sent), 0);
+    EXPECT_EQ(finish(net, received), 0);
+    EXPECT_EQ(last_warning(), "");
+    EXPECT_EQ(net.close_listen(listener), Result::success);
+    EXPECT_EQ(net.close_send(ends.sending), Result::success);
+    EXPECT_EQ(net.close_recv(ends.receiving), Result::success);
+    for (const int stranger : strangers) ::close(stranger);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Versions, NcclNetFault,

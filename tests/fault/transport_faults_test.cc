@@ -1,9 +1,13 @@
 // A device that misbehaves (NORIA_SOFT_FAULTS): what retries outlast harms no message, and what
 // does not is told on both sides in words that name the object and the cause.
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 
+#include "base/log.hpp"
 #include "base/units.hpp"
 #include "tests/support/transport_end.hpp"
 
@@ -72,6 +76,15 @@ Outcome receive_all(TransportEnd& end, uint64_t count) {
 
 using Look = std::function<void(const Outcome&)>;
 
+std::string host_name() {
+  std::array<char, 64> name{};
+  EXPECT_EQ(gethostname(name.data(), name.size() - 1), 0);
+  return name.data();
+}
+
+// Lines of the transport's log; the device's own are not among them.
+int logged_lines = 0;
+
 // One side sends and has the faults, the other receives; each outcome is looked at in its process.
 void run(const std::string& faults, const Look& at_sender, const Look& at_receiver,
          uint64_t count = 20, const ConnectOptions& options = kShort) {
@@ -80,7 +93,11 @@ void run(const std::string& faults, const Look& at_sender, const Look& at_receiv
     TransportEnd end;
     if (post.side == 0) {
       ASSERT_NE(end.send = end.call(post.peer, options), nullptr);
+      set_log_sink([](LogLevel, const char*) { ++logged_lines; });
+      set_log_level(LogLevel::info);
       at_sender(send_all(end, count));
+      // Expect: whoever owns the connection tells of it, and nobody else before.
+      EXPECT_EQ(logged_lines, 0);
     } else {
       ASSERT_NE(end.recv = end.accept(post.peer, options), nullptr);
       at_receiver(receive_all(end, count));
@@ -126,13 +143,16 @@ TEST(Transport_faults, A_port_that_stays_down_is_named_on_both_sides) {
 }
 
 TEST(Transport_faults, A_device_that_is_lost_is_named_on_both_sides) {
-  run("port=*: after msgs=12 do fatal", is_told(Code::port_down, {"rank 4", "the port is down"}),
+  run("port=*: after msgs=12 do fatal",
+      is_told(Code::device_lost, {"rank 4", "the device is lost"}),
       is_told(Code::peer_lost, {"rank 4", "the peer gave up"}));
 }
 
 TEST(Transport_faults, A_request_that_fails_is_decoded_on_both_sides) {
   run("qp=*: after msgs=4 do fail status=10",
-      is_told(Code::connection_lost, {"rank 4", "remote access error (completion status 10"}),
+      is_told(Code::connection_lost,
+              {"rank 4", "remote access error (completion status 10", "vendor 0x", "qp 0x",
+               "did the peer free it too early?", "from " + host_name() + ":", "gid ", "to qp 0x"}),
       is_told(Code::peer_lost, {"rank 4", "the peer gave up", "remote access error"}));
 }
 

@@ -225,7 +225,8 @@ void TransportRun::on_failure(uint64_t number, Flow& flow) {
     see("failed", number, static_cast<uint64_t>(code));
     if (prints_) std::printf("%s\n", words.c_str());
     expect(!plan_.is_quiet(), "a connection fails though no fault is set");
-    expect(code == Code::connection_lost || code == Code::port_down || code == Code::peer_lost,
+    expect(code == Code::connection_lost || code == Code::port_down || code == Code::device_lost ||
+               code == Code::peer_lost,
            "a failure has a code that says nothing");
     expect(words.find("rank 5") != std::string::npos && words.size() > 40,
            "a failure is not told in words");

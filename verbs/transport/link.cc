@@ -1,12 +1,12 @@
 #include "verbs/transport/link.hpp"
 
+#include <arpa/inet.h>
 #include <sys/random.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
-#include "base/log.hpp"
 #include "verbs/device.hpp"
 #include "verbs/names.hpp"
 #include "verbs/transport/handshake.hpp"
@@ -51,6 +51,16 @@ verbs::QpService service_of(const Params& params, const ConnectOptions& options,
 
 constexpr const char* kPortDown =
     "the port is down: look at its cable, its switch and the kernel log";
+constexpr const char* kDeviceLost =
+    "the device is lost: look at the kernel log; it comes back with a reset of it or of the host";
+
+// "gid fe80::1, lid 7"
+std::string to_string(const wire::RailAddress& address) {
+  char gid[INET6_ADDRSTRLEN] = "";
+  inet_ntop(AF_INET6, address.gid.data(), gid, sizeof gid);
+  return std::string("gid ") + gid +
+         (address.is_ethernet == 0 ? ", lid " + std::to_string(address.lid) : "");
+}
 
 }  // namespace
 
@@ -135,7 +145,9 @@ Status Link::bring_up(const wire::Ends& peer) {
              qps_.end());
   const verbs::Api& api = rails_->api();
   for (uint32_t i = 0; i < qp_count(); ++i) {
-    const End& end = qps_[i];
+    End& end = qps_[i];
+    end.peer_qpn = peer.qp[i].qpn;
+    end.peer = peer.rail[end.rail];
     const verbs::OpenPort& port = rails_->rails[end.rail].port();
     const verbs::QpPeer to = peer_of(peer, end.rail, i);
     NORIA_TRY(of_transition(verbs::to_rtr(api, end.qp.get(), port, to, service_)));
@@ -174,9 +186,23 @@ std::string Link::qp_name(uint32_t index) const {
   return text;
 }
 
-bool Link::is_port_down(uint32_t qp) const {
-  return qp < qps_.size() &&
-         !verbs::is_port_active(rails_->api(), rails_->rails[qps_[qp].rail].port());
+std::string Link::path_of(uint32_t index) const {
+  if (index >= qps_.size()) return "";
+  char text[320];
+  std::snprintf(text, sizeof text, "; from %s, %s, to qp 0x%x, %s", own_name().data(),
+                to_string(ends().rail[qps_[index].rail]).c_str(), qps_[index].peer_qpn,
+                to_string(qps_[index].peer).c_str());
+  return text;
+}
+
+Link::Blame Link::blame(uint32_t qp, const char* advice) const {
+  if (qp >= qps_.size()) return {Code::connection_lost, advice};
+  // A device that is lost does not even stop a queue pair, and shows its ports down.
+  const Status stopped = verbs::to_error(rails_->api(), qps_[qp].qp.get());
+  if (stopped.code() == Code::device_lost) return {Code::device_lost, kDeviceLost};
+  if (!verbs::is_port_active(rails_->api(), rails_->rails[qps_[qp].rail].port()))
+    return {Code::port_down, kPortDown};
+  return {Code::connection_lost, advice};
 }
 
 std::string Link::describe() const {
@@ -194,33 +220,34 @@ void Link::fail(Status status, const std::string& cause) {
   if (sender_ != nullptr) sender_->on_failed(status);
   if (receiver_ != nullptr) receiver_->on_failed(status);
   if (!is_control_closed_) tell_peer(true, cause);
-  log(LogLevel::info, "%s", describe().c_str());
 }
 
 void Link::fail_by_completion(verbs::Completion completion, uint32_t qp) {
   if (!status_.is_ok()) return;  // the queue empties itself after the first failure
   const ibv_wc_status status = completion.wc_status();
-  const bool is_silence = status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_WR_FLUSH_ERR;
-  const bool is_down = is_silence && is_port_down(qp);
-  char text[256];
-  std::snprintf(text, sizeof text, "%s: %s (completion status %d, vendor 0x%x): %s",
+  const bool is_silence =
+      status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_WR_FLUSH_ERR || status == IBV_WC_FATAL_ERR;
+  const char* const advice = verbs::advice(status);
+  const Blame cause = is_silence ? blame(qp, advice) : Blame{Code::connection_lost, advice};
+  char head[256];
+  std::snprintf(head, sizeof head, "%s: %s (completion status %d, vendor 0x%x): %s",
                 qp_name(qp).c_str(), verbs::to_string(status), static_cast<int>(status),
-                completion.vendor_error(), is_down ? kPortDown : verbs::advice(status));
+                completion.vendor_error(), cause.advice);
+  const std::string text = head + path_of(qp);
   // The peer's own word, when it came, is nearer to the cause.
   if (is_peer_gone()) {
-    farewell_ += std::string("; ") + text;
+    farewell_ += "; " + text;
     return fail_by_control();
   }
-  fail(Status::from_wc(is_down ? Code::port_down : Code::connection_lost, status), text);
+  fail(Status::from_wc(cause.code, status), text);
 }
 
 void Link::fail_by_post(int error, uint32_t qp) {
-  char text[256];
-  const bool is_down = is_port_down(qp);
-  std::snprintf(text, sizeof text, "%s: posting was refused: %s (errno %d): %s",
-                qp_name(qp).c_str(), std::strerror(error), error,
-                is_down ? kPortDown : "see the kernel log");
-  fail(Status::from_errno(is_down ? Code::port_down : Code::connection_lost, error), text);
+  const Blame cause = blame(qp, "see the kernel log");
+  char head[256];
+  std::snprintf(head, sizeof head, "%s: posting was refused: %s (errno %d): %s",
+                qp_name(qp).c_str(), std::strerror(error), error, cause.advice);
+  fail(Status::from_errno(cause.code, error), head + path_of(qp));
 }
 
 bool Link::is_peer_gone() {

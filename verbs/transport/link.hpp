@@ -4,8 +4,8 @@
 //
 // A link fails once: by a failed completion, a refused post, or a control socket that closed. Then
 // its queue pairs are in the error state, the owner's requests are done with that Status, the peer
-// was told the cause, and describe() tells it to people. After the destructor no work request of
-// this link touches memory.
+// was told the cause, and describe() tells it to people: the owner of the connection logs it, the
+// link does not. After the destructor no work request of this link touches memory.
 //
 // Threads: set-up one at a time; after publish() the owner of the domain.
 #pragma once
@@ -76,10 +76,20 @@ class Link {
     verbs::Qp qp;
     uint32_t psn = 0;
     uint8_t rail = 0;
+    uint32_t peer_qpn = 0;     // once it is up, as the rest
+    wire::RailAddress peer{};  // the port at the other end
   };
 
   std::string qp_name(uint32_t index) const;
-  bool is_port_down(uint32_t qp) const;  // asks the kernel
+  // Both ends of a queue pair, by the addresses that the fabric knows them by.
+  std::string path_of(uint32_t index) const;
+  struct Blame {
+    Code code;
+    const char* advice;
+  };
+  // What is lost when a queue pair falls silent: the connection, the port or the device. Asks the
+  // kernel.
+  Blame blame(uint32_t qp, const char* advice) const;
   void tell_peer(bool is_failure, const std::string& cause);
 
   DomainState& domain_;
