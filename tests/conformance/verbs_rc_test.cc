@@ -13,7 +13,8 @@ namespace {
 
 NORIA_TEST_BOTH_MEMORIES(VerbsRc);
 
-constexpr uint32_t kSizes[] = {1, 7, 8, 9, 63, 64, 65, 255, 256, 257, 4095, 4097, 65536, 1048577};
+constexpr uint32_t kSizes[] = {1,  7,   8,   9,   44,   45,   63,    64,
+                               65, 255, 256, 257, 4095, 4097, 65536, 1048577};
 constexpr size_t kLargest = 1048577;
 constexpr uint64_t kInbound = 2 << 20;  // where the peer's bytes come in, behind our own
 

@@ -22,8 +22,7 @@ uint64_t packet_bytes(ibv_mtu mtu) {
 }
 
 bool make_ring(Qp& qp, uint32_t depth) {
-  const uint64_t notices = depth * sizeof(Notice);
-  const uint64_t offset = qp.engine.ring_room(qp.index, notices + uint64_t{depth} * kInPlace);
+  const uint64_t offset = qp.engine.ring_room(qp.index, ring_bytes(depth));
   if (offset == Segment::kNoRoom) {
     log(LogLevel::error,
         "qp 0x%x: no room left for its ring; close queue pairs, or post fewer "
@@ -33,11 +32,9 @@ bool make_ring(Qp& qp, uint32_t depth) {
   }
   uint8_t* base = qp.engine.shared().rings + offset;
   qp.ring = reinterpret_cast<Notice*>(base);
-  qp.in_place = base + notices;
+  qp.in_place = base + depth * sizeof(Notice);
   qp.ring_mask = depth - 1;
-  qp.shared.ring_offset.store(offset, kRelaxed);
-  qp.shared.inplace_offset.store(offset + notices, kRelaxed);
-  qp.shared.ring_depth.store(depth, kRelaxed);
+  qp.shared.ring.store(make_ring_word(offset, depth), kRelaxed);
   return true;
 }
 
@@ -73,11 +70,10 @@ bool is_drained(Engine& engine, const SharedQp& qp) {
   if (peer == nullptr) return true;
   const SharedQp& old = peer->shared().qps[index_of(qpn) % kMaxQps];
   const uint64_t state = old.state.load(std::memory_order_acquire);
-  const uint64_t tail = qp.tail.load(kRelaxed);
-  const bool knows_fault = (tail & kFaultBit) == 0 || !takes_requests(state_of(state));
+  const bool knows_fault = qp.fault_to.load(kRelaxed) != name || !takes_requests(state_of(state));
   const bool is_done =
       generation_of(state) != static_cast<uint32_t>(name) ||
-      (knows_fault && old.rq_head.load(std::memory_order_acquire) >= (tail & ~kFaultBit));
+      (knows_fault && old.rq_head.load(std::memory_order_acquire) >= qp.tail.load(kRelaxed));
   engine.neighbours().done_with(peer);
   return is_done;
 }
@@ -129,13 +125,13 @@ bool bind_target(Qp& qp) {
   qp.target = &target;
   qp.target_port = port;
   qp.target_state = state;
-  qp.receives_taken = target.rq_base.load(kRelaxed);
+  qp.receives_taken = qp.receives_seen = target.rq_base.load(kRelaxed);
   const auto mtu = static_cast<ibv_mtu>(target.path_mtu.load(kRelaxed));
   qp.largest =
       mtu == qp.attr.path_mtu ? kMaxMessage : packet_bytes(std::min(mtu, qp.attr.path_mtu));
   qp.shared.fired.store(0, kRelaxed);
-  // The number is whose name stands beside it: nobody's while it changes. Release: publishes the
-  // ring; pairs with harvest(), which looks at the number again once it has seen its name.
+  // The words are whose name stands beside them: nobody's while they change. Release: publishes
+  // them; pairs with is_ours().
   qp.shared.ring_to.store(0, kRelaxed);
   qp.shared.receives_wanted.store(qp.receives_taken, kRelaxed);
   qp.shared.tail.store(qp.receives_taken, std::memory_order_release);

@@ -267,7 +267,6 @@ void Engine::release(uint64_t offset, uint64_t bytes) {
 uint64_t Engine::ring_room(uint32_t index, uint64_t bytes) {
   MutexLock lock(carve_);
   RingRoom& room = ring_rooms_[index];
-  if (room.bytes == bytes) return room.offset;
   if (room.offset != Segment::kNoRoom) segment_->release(room.offset, room.bytes);
   room = RingRoom{segment_->carve(bytes), bytes};
   return room.offset;

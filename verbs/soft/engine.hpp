@@ -70,8 +70,8 @@ class Engine {
   // Room for rings in the segment.
   uint64_t carve(uint64_t bytes) NORIA_EXCLUDES(carve_);
   void release(uint64_t offset, uint64_t bytes) NORIA_EXCLUDES(carve_);
-  // The ring of the queue pair at `index`. It belongs to the index, not to the object: a peer may
-  // still read what a queue pair sent before it was destroyed.
+  // A new ring for the queue pair at `index`, zeroed. It belongs to the index, not to the object: a
+  // peer may still read what a queue pair sent before it was destroyed.
   uint64_t ring_room(uint32_t index, uint64_t bytes) NORIA_EXCLUDES(carve_);
 
   // Calls `look(Qp&)` / `look(Cq&)` for each, with the registry locked.

@@ -1,6 +1,5 @@
 // The receiver at work: notices of the peer become completions.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -63,6 +62,12 @@ bool place(const Qp& qp, uint64_t number, const uint8_t* from, uint64_t bytes) {
   return bytes == 0;
 }
 
+// Of a message that rode in the ring; null if it is longer than there is room.
+const uint8_t* payload_of(const Notice& notice, uint32_t bytes, const uint8_t* in_place) {
+  if ((notice.flags & kIsInNotice) != 0) return bytes <= kInNotice ? notice.payload : nullptr;
+  return bytes <= kInPlace ? in_place : nullptr;
+}
+
 NORIA_HOT void complete(Qp& qp, uint64_t number, const Notice& notice, const uint8_t* in_place,
                         ibv_wc* wc) {
   wc->wr_id = qp.receive_ids[number & qp.receive_mask];
@@ -79,8 +84,10 @@ NORIA_HOT void complete(Qp& qp, uint64_t number, const Notice& notice, const uin
   wc->slid = 0;
   wc->sl = 0;
   wc->dlid_path_bits = 0;
-  if ((notice.flags & kIsInPlace) != 0 && (bytes > kInPlace || !place(qp, number, in_place, bytes)))
-    wc->status = IBV_WC_LOC_PROT_ERR;
+  if ((notice.flags & (kIsInNotice | kIsInPlace)) != 0) {
+    const uint8_t* payload = payload_of(notice, bytes, in_place);
+    if (payload == nullptr || !place(qp, number, payload, bytes)) wc->status = IBV_WC_LOC_PROT_ERR;
+  }
   if (wc->status != IBV_WC_SUCCESS) enter_error(qp);
 }
 
@@ -116,34 +123,55 @@ int flush(Qp& qp, uint64_t head, ibv_wc* out, int room) {
   return count;
 }
 
+// Where the peer writes to us.
+struct Inbox {
+  const Notice* notices;
+  const uint8_t* in_place;
+  uint64_t depth;
+
+  // acquire: pairs with announce().
+  bool has(uint64_t number) const {
+    return notices[number & (depth - 1)].number.load(std::memory_order_acquire) == number + 1;
+  }
+};
+
+// False where the peer, who wrote that word, names no place inside its segment.
+bool find_inbox(const Qp& qp, Inbox* inbox) {
+  const uint64_t ring = qp.source->ring.load(kRelaxed);  // published by ring_to
+  const uint64_t depth = ring_depth(ring), offset = ring_offset(ring);
+  if (depth > kMaxQueueDepth || offset > kRingArenaBytes - ring_bytes(depth)) return false;
+  const uint8_t* base = qp.source_peer->shared().rings + offset;
+  *inbox = {reinterpret_cast<const Notice*>(base), base + depth * sizeof(Notice), depth};
+  return true;
+}
+
 // Completions for the notices from `head` on.
-NORIA_HOT int collect(Qp& qp, uint64_t head, uint64_t tail, ibv_wc* out, int room) {
-  const SharedQp& source = *qp.source;
-  // The peer wrote these words (ordered by tail): follow them only inside its segment, and no
-  // further than the receives that we posted.
-  tail = std::min(tail, qp.shared.rq_tail.load(std::memory_order_acquire));  // with post_recv()
-  const uint64_t depth = source.ring_depth.load(kRelaxed);
-  const uint64_t ring_at = source.ring_offset.load(kRelaxed);
-  const uint64_t in_place_at = source.inplace_offset.load(kRelaxed);
-  const uint8_t* rings = qp.source_peer->shared().rings;
-  if (!std::has_single_bit(depth) || depth > kMaxQueueDepth || ring_at % alignof(Notice) != 0 ||
-      ring_at > kRingArenaBytes || depth * sizeof(Notice) > kRingArenaBytes - ring_at ||
-      in_place_at > kRingArenaBytes || depth * kInPlace > kRingArenaBytes - in_place_at)
-    return 0;
-  // After a flush the head is past the ring: what was flushed never came through it.
-  if (head < tail && tail - head > static_cast<uint64_t>(qp.receives_to().cqe))
+NORIA_HOT int collect(Qp& qp, uint64_t head, ibv_wc* out, int room) {
+  Inbox inbox;
+  // The ring was for us before we looked and is so after: what we saw is for us, and stays until we
+  // say that we have read it.
+  if (!find_inbox(qp, &inbox) || !inbox.has(head) || !is_ours(qp, *qp.source)) return 0;
+  // No further than the receives that we posted.
+  const uint64_t posted = qp.shared.rq_tail.load(std::memory_order_acquire);  // with post_recv()
+  const auto entries = static_cast<uint64_t>(qp.receives_to().cqe);
+  if (entries < inbox.depth && head + entries < posted && inbox.has(head + entries))
     on_overrun(qp.receives_to());
-  const auto* ring = reinterpret_cast<const Notice*>(rings + ring_at);
   int count = 0;
-  for (; count < room && head < tail; ++head, ++count) {
-    const uint64_t slot = head & (depth - 1);
-    const Notice& notice = ring[slot];
-    complete(qp, head, notice, rings + in_place_at + slot * kInPlace, out + count);
+  // After a flush the head is past the ring: what was flushed never came through it.
+  for (; count < room && head < posted && inbox.has(head); ++head, ++count) {
+    const uint64_t slot = head & (inbox.depth - 1);
+    complete(qp, head, inbox.notices[slot], inbox.in_place + slot * kInPlace, out + count);
   }
   if (qp.srq != nullptr) use_up(qp, static_cast<uint64_t>(count));
   qp.receive_head.store(head, std::memory_order_release);    // pairs with post_recv()
   qp.shared.rq_head.store(head, std::memory_order_release);  // pairs with is_drained()
   return count;
+}
+
+// Whether the peer says that it broke our rules. Acquire: what it announced before comes first;
+// pairs with fault_target().
+bool has_fault(const Qp& qp) {
+  return qp.source->fault_to.load(std::memory_order_acquire) == qp.ring_name();
 }
 
 }  // namespace
@@ -156,13 +184,10 @@ NORIA_HOT int harvest(Qp& qp, ibv_wc* out, int room) {
     // relaxed: a hint. They are asked where the kernel forbids attach.
     if (qp.source->hand_asked.load(kRelaxed) != qp.answerer.seen) answer_questions(qp);
     if (qp.srq != nullptr) supply(qp);
-    uint64_t word = qp.source->tail.load(std::memory_order_acquire);  // with announce()
-    if (word != head && is_ours(qp, *qp.source)) {
-      word = qp.source->tail.load(std::memory_order_acquire);  // with bind_target(): now it is ours
-      count = collect(qp, head, word & ~kFaultBit, out, room);
-      if ((word & kFaultBit) != 0) on_fault(qp);
-      head += static_cast<uint64_t>(count);
-    }
+    const bool is_faulty = has_fault(qp);
+    if (is_ours(qp, *qp.source)) count = collect(qp, head, out, room);
+    if (is_faulty) on_fault(qp);
+    head += static_cast<uint64_t>(count);
   }
   // acquire: pairs with enter_error().
   if (qp.current.load(std::memory_order_acquire) == IBV_QPS_ERR && count < room)
@@ -172,7 +197,7 @@ NORIA_HOT int harvest(Qp& qp, ibv_wc* out, int room) {
 
 uint64_t unread(Qp& qp) {
   if (!is_source_bound(qp)) return 0;
-  const uint64_t tail = qp.source->tail.load(std::memory_order_acquire) & ~kFaultBit;
+  const uint64_t tail = qp.source->tail.load(std::memory_order_acquire);      // with announce()
   const uint64_t posted = qp.shared.rq_tail.load(std::memory_order_acquire);  // with post_recv()
   const uint64_t head = qp.receive_head.load(kRelaxed);
   return std::min(tail, posted) - std::min({tail, posted, head});
@@ -192,8 +217,8 @@ bool may_flush(Qp& qp) {
   if (is_marked && qp.source_peer->is_alive()) return false;
   // What arrived before the error comes first.
   const bool is_ours = qp.source->ring_to.load(std::memory_order_acquire) == qp.ring_name();
-  return !is_ours || (qp.source->tail.load(std::memory_order_acquire) & ~kFaultBit) <=
-                         qp.receive_head.load(kRelaxed);
+  return !is_ours ||
+         qp.source->tail.load(std::memory_order_acquire) <= qp.receive_head.load(kRelaxed);
 }
 
 void end_shared(Qp& qp) {
@@ -214,9 +239,7 @@ bool is_source_bound(Qp& qp) {
 }
 
 void take_fault(Qp& qp) {
-  const bool is_faulty = is_source_bound(qp) && (qp.source->tail.load(std::memory_order_acquire) &
-                                                 kFaultBit) != 0;  // fault_target()
-  if (is_faulty) on_fault(qp);
+  if (find_source(qp) && has_fault(qp)) on_fault(qp);
 }
 
 }  // namespace noria::soft

@@ -22,6 +22,7 @@
 #include "verbs/soft/device_copy.hpp"
 #include "verbs/soft/hands.hpp"
 #include "verbs/soft/held_answers.hpp"
+#include "verbs/soft/notice.hpp"
 #include "verbs/soft/pace.hpp"
 #include "verbs/soft/peer.hpp"
 #include "verbs/soft/shared_layout.hpp"
@@ -120,6 +121,7 @@ struct Qp : ibv_qp {
   PortSchedule* target_port = nullptr;  // of its device; null on a link that is not shaped
   uint64_t target_state = 0;            // the state word under which `target` was found good
   uint64_t receives_taken = 0;          // of the target's; the number of the next notice
+  uint64_t receives_seen = 0;           // that it had posted when we looked last
   Arm wakes = Arm::off;                 // what the message just sent wakes; see wake_target()
   bool may_bind = false;  // fresh since our last reset: may adopt the target's numbering
   Notice* ring = nullptr;

@@ -5,13 +5,14 @@
 // killed at any instruction leaves nothing half-owned. A pair of queue pairs A and B talks like
 // this:
 //
-//   A sends to B    A reads B's receive queue (rq_*, the WQEs), moves the bytes, writes notice
-//                   number n into its own ring and publishes `tail` = n + 1. Notice n uses up
-//                   receive n: one index serves both, so the ring can never overflow.
-//   B receives      B reads A's `tail`, turns notices into completions, publishes `rq_head`.
+//   A sends to B    A reads B's receive queue (rq_*, the WQEs), moves the bytes and writes notice n
+//                   into its own ring, its number last. Notice n uses up receive n: one index
+//                   serves both, so the ring can never overflow.
+//   B receives      B looks at the notice that comes next: its number says whether it is there. So
+//                   a small message changes cores as one cache line. B publishes `rq_head`.
 //   A fences        before it touches B's memory A publishes `mark`; B's dereg, reset and destroy
 //                   first revoke (key, state), then wait until no mark names what they revoked.
-//   B's CQ sleeps   B publishes the CQ's `armed` word; A compares it after publishing `tail`.
+//   B's CQ sleeps   B publishes the CQ's `armed` word; A compares it after publishing a notice.
 //
 // All words are atomics; config words are relaxed and ordered by the word that publishes them.
 //
@@ -37,7 +38,8 @@ constexpr uint32_t kMaxSge = 16;
 constexpr uint32_t kMaxQueueDepth = 16384;
 constexpr uint32_t kMaxDevices = 32;
 constexpr uint32_t kMaxInline = 256;
-constexpr uint32_t kInPlace = 256;  // SENDs up to this many bytes ride in the notice ring
+constexpr uint32_t kInNotice = 44;  // SENDs up to this many bytes ride in their notice,
+constexpr uint32_t kInPlace = 256;  // up to this many in the ring beside it
 
 constexpr uint32_t qpn_of(uint32_t slot, uint32_t index) { return slot << kIndexBits | index; }
 constexpr uint32_t slot_of(uint32_t qpn) { return qpn >> kIndexBits & (kSlots - 1); }
@@ -53,7 +55,7 @@ static_assert(Word64::is_always_lock_free && sizeof(Word64) == 8);
 
 // ---- header -------------------------------------------------------------------------------------
 constexpr uint64_t kSegmentMagic = 0x4e4f5249'41534547;  // "NORIASEG"
-constexpr uint32_t kLayoutVersion = 8;
+constexpr uint32_t kLayoutVersion = 9;
 
 // Where the port of a device is on the fabric (address.hpp). Written before anybody maps it.
 struct SharedAddress {
@@ -102,7 +104,6 @@ struct alignas(64) SharedHeader {
 };
 
 // ---- queue pair ---------------------------------------------------------------------------------
-constexpr uint64_t kFaultBit = 1ull << 63;  // in `tail`: the initiator's request broke a rule
 constexpr uint64_t kMarkBit = 1ull << 63;
 constexpr uint32_t kAnyKey = 0xffffffff;  // a mark that covers the buffers of a receive
 
@@ -144,19 +145,18 @@ struct alignas(64) SharedQp {
   Word32 has_shared_receives;  // receives come as they are asked for (shared_receives.hpp)
   Word64 supply_seen;          // up to which number they were asked for when we looked last
 
-  // As initiator, read by every poll of the target.
-  alignas(64) Word64 tail;  // notices written; publishes them. Top bit: kFaultBit
-  Word64 ring_to;           // whom the ring is for: qpn << 32 | generation
-  Word64 ring_offset;
-  Word64 inplace_offset;
-  Word32 ring_depth;
-  Word32 fired;            // the `armed` value of the target's CQ that was answered with an event
-  Word64 hand_asked;       // questions asked (make_asked()); publishes them
-  Word64 hand_questions;   // offset of their slots
-  Word64 receives_wanted;  // up to which number, of a target with shared receives
+  // As initiator, read by every poll of the target: nothing here changes with each message.
+  alignas(64) Word64 ring_to;  // whom the ring is for: qpn << 32 | generation
+  Word64 ring;                 // make_ring_word() (notice.hpp); published by ring_to
+  Word64 fault_to;             // whose rules a request of ours broke, as ring_to
+  Word64 hand_asked;           // questions asked (make_asked()); publishes them
+  Word64 hand_questions;       // offset of their slots
+  Word64 receives_wanted;      // up to which number, of a target with shared receives
+  Word32 fired;  // the `armed` value of the target's CQ that was answered with an event
 
-  // As initiator, read by whoever revokes something.
+  // As initiator, written with each request; read by whoever revokes or flushes something.
   alignas(64) Word64 mark;
+  Word64 tail;  // notices written
 };
 static_assert(sizeof(SharedQp) == 256);
 
@@ -170,15 +170,6 @@ struct SharedRecv {
   Word64 sge_count;
   SharedSge sge[1];
 };
-
-// One message that used up one receive. Written before `tail` publishes it, read after.
-struct alignas(64) Notice {
-  uint32_t bytes;
-  uint32_t imm;
-  uint32_t status;  // ibv_wc_status at the receiver
-  uint32_t flags;
-};
-enum NoticeFlag : uint32_t { kHasImm = 1, kIsWrite = 2, kIsInPlace = 4, kSolicited = 8 };
 
 // ---- hands: what the target is asked to move itself (hands.hpp) ---------------------------------
 constexpr uint32_t kHandSlots = 4;

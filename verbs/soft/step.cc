@@ -15,20 +15,23 @@
 namespace noria::soft {
 namespace {
 
+Notice& next_notice(Qp& qp) { return qp.ring[qp.receives_taken & qp.ring_mask]; }
+
 // The message is there: the receiver may see it.
 NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t flags) {
-  Notice& notice = qp.ring[qp.receives_taken & qp.ring_mask];
+  Notice& notice = next_notice(qp);
   const bool has_imm =
       wqe.opcode == IBV_WR_SEND_WITH_IMM || wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   if (has_imm) flags |= kHasImm;
   if (wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) flags |= kIsWrite;
   notice.bytes = static_cast<uint32_t>(wqe.bytes);
   notice.imm = wqe.imm;
-  notice.status = status;
-  notice.flags = flags;
+  notice.status = static_cast<uint16_t>(status);
+  notice.flags = static_cast<uint16_t>(flags);
   ++qp.receives_taken;
-  // Publishes notice and payload, pairs with harvest(); seq_cst for wake_target().
-  qp.shared.tail.exchange(qp.receives_taken, std::memory_order_seq_cst);
+  // Publishes notice and payload, pairs with collect(); seq_cst for wake_target().
+  notice.number.exchange(qp.receives_taken, std::memory_order_seq_cst);
+  qp.shared.tail.store(qp.receives_taken, std::memory_order_release);  // with may_flush()
   const bool is_solicited = (wqe.flags & IBV_SEND_SOLICITED) != 0 || status != IBV_WC_SUCCESS;
   // Of several messages that were left before anybody is woken: one that is solicited.
   if (qp.wakes != Arm::solicited) qp.wakes = is_solicited ? Arm::solicited : Arm::any;
@@ -36,7 +39,9 @@ NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t f
 
 // The request broke a rule of the target: as on hardware, its queue pair goes to error too.
 [[gnu::noinline]] Outcome fault_target(Qp& qp, ibv_wc_status status) {
-  qp.shared.tail.fetch_or(kFaultBit, std::memory_order_seq_cst);  // pairs with harvest()
+  // release: what was announced before is seen before; pairs with has_fault().
+  qp.shared.fault_to.store(qp.shared.ring_to.load(std::memory_order_relaxed),  // ours alone
+                           std::memory_order_release);
   qp.target_peer->wake();
   return fail(status);
 }
@@ -181,13 +186,15 @@ Work work_of(Wqe& wqe) {
 NORIA_HOT Outcome send_in_place(Qp& qp, Wqe& wqe) {
   Pieces local;
   if (!gather(qp, wqe, {0, wqe.bytes}, &local)) return fail(IBV_WC_LOC_PROT_ERR);
-  uint8_t* room = qp.in_place + (qp.receives_taken & qp.ring_mask) * kInPlace;
+  const bool is_tiny = wqe.bytes <= kInNotice;
+  uint8_t* room = is_tiny ? next_notice(qp).payload
+                          : qp.in_place + (qp.receives_taken & qp.ring_mask) * kInPlace;
   for (const iovec& piece : local.all()) {
     std::memcpy(room, piece.iov_base, piece.iov_len);
     room += piece.iov_len;
   }
   count_traffic(qp, wqe);
-  announce(qp, wqe, IBV_WC_SUCCESS, kIsInPlace);
+  announce(qp, wqe, IBV_WC_SUCCESS, is_tiny ? kIsInNotice : kIsInPlace);
   return {Step::finished};
 }
 
@@ -248,6 +255,15 @@ bool ask_for_receives(Qp& qp) {
   return qp.target->supply_seen.load(std::memory_order_acquire) > qp.receives_taken;
 }
 
+// Whether one is posted. Looks at the target's count, a line that it writes with each receive, only
+// when those are used up that were there the last time.
+NORIA_HOT bool has_receive(Qp& qp) {
+  // acquire: the WQE is read after; pairs with post_recv().
+  if (qp.receives_seen <= qp.receives_taken)
+    qp.receives_seen = qp.target->rq_tail.load(std::memory_order_acquire);
+  return qp.receives_taken < qp.receives_seen;
+}
+
 // No receive is there. One that has to be asked for is not missing before its owner says so.
 [[gnu::noinline]] Outcome wait_for_receive(Qp& qp, Wqe& wqe) {
   if (qp.target->has_shared_receives.load(std::memory_order_relaxed) != 0) {
@@ -301,10 +317,7 @@ NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
   }
   if (wqe.is_answered() && (qp.attr.max_rd_atomic == 0 || qp.attr.max_rd_atomic > reads_taken(qp)))
     if (const Outcome refused = check_depth(qp); refused.step == Step::failed) return refused;
-  // acquire: the WQE is read after; pairs with post_recv().
-  if (wqe.takes_receive() &&
-      qp.target->rq_tail.load(std::memory_order_acquire) <= qp.receives_taken)
-    return wait_for_receive(qp, wqe);
+  if (wqe.takes_receive() && !has_receive(qp)) return wait_for_receive(qp, wqe);
   qp.wait = Wait::none;
   if (qp.engine.places_late() && !begin_late(qp, wqe)) return {Step::waits};
 

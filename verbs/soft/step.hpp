@@ -31,7 +31,7 @@ Outcome wait_for(Qp& qp, Wqe& wqe, Wait why);
 // Wakes who sleeps at the target for the message that the last step left there, if it left one and
 // somebody does. Called once the request is completed here, so that no answer is quicker than that:
 // on hardware the acknowledgement leaves before the answer does. On a shaped link with latency both
-// become known at one time, and either may be first. After `tail` was published with
+// become known at one time, and either may be first. After its notice was published with
 // seq_cst: either the sleeper's next poll sees the notice, or we see that it armed.
 void wake_target(Qp& qp);
 
