@@ -37,6 +37,7 @@ struct SoftFault {
   Action action = Action::fail;
   int code = 0;                      // of fail: ibv_wc_status of a request, errno value of a call
   Nanoseconds duration_ns = kNever;  // of lose, mute and down
+  size_t part = 0;                   // of the text it stands in, from 1 on
 
   // Whether it is about this one: the number of a queue pair, the name of a device or a call.
   bool concerns(std::string_view one) const { return name == "*" || name == one; }

@@ -48,13 +48,18 @@ struct SoftFaults {
 
 constexpr size_t kMaxSoftFaults = 64;
 
+namespace detail {
+inline std::string fault_part(size_t part) { return "part " + std::to_string(part) + ": "; }
+}  // namespace detail
+
 // The rules in order; none for an empty text.
 inline Result<SoftFaults, std::string> parse_soft_faults(std::string_view text) {
   using Parsed = Result<SoftFaults, std::string>;
   SoftFaults faults;
   bool has_seed = false;
-  for (size_t part = 1; !text.empty(); ++part) {
-    const std::string where = "part " + std::to_string(part) + ": ";
+  text = detail::trimmed(text);
+  for (size_t part = 1; !text.empty(); ++part, text = detail::trimmed(text)) {
+    const std::string where = detail::fault_part(part);
     const std::string_view word = detail::take_until(&text, ';');
     std::string_view value;
     if (detail::take_fault_value(word, "seed", &value)) {
@@ -67,6 +72,7 @@ inline Result<SoftFaults, std::string> parse_soft_faults(std::string_view text) 
     if (!fault.is_ok()) return Parsed(where + fault.failure());
     if (faults.rules.size() == kMaxSoftFaults)
       return Parsed(where + "there is room for " + std::to_string(kMaxSoftFaults) + " rules");
+    fault->part = part;
     faults.rules.push_back(std::move(fault).value());
   }
   return faults;
@@ -81,8 +87,8 @@ inline std::string unknown_fault_port(const SoftFaults& faults,
     const bool is_known = std::any_of(names.begin(), names.end(),
                                       [&](std::string_view name) { return rule.concerns(name); });
     if (rule.object == SoftFault::Object::port && !is_known)
-      return "'port=" + rule.name + "' is none of the devices; the nearest is '" +
-             nearest_word(rule.name, names) + "'";
+      return detail::fault_part(rule.part) + "'port=" + rule.name +
+             "' is none of the devices; the nearest is '" + nearest_word(rule.name, names) + "'";
   }
   return "";
 }

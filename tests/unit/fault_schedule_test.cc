@@ -56,6 +56,14 @@ TEST(Fault_schedule, About_draws_its_gaps_from_the_seed) {
   EXPECT_EQ(met_by("about msgs=1", 4), (Numbers{1, 2, 3}));
 }
 
+TEST(Fault_schedule, A_message_that_passes_very_many_counts_is_met_once_and_at_once) {
+  const SoftFaults faults = parse_soft_faults("qp=*: about bytes=1 do lose for=1s").value();
+  FaultSchedule schedule(faults.rules.front(), 5);
+  EXPECT_FALSE(schedule.meets(0));
+  // Gap by gap this would take hours.
+  for (uint64_t i = 1; i < 1000; ++i) EXPECT_TRUE(schedule.meets(i << 50));
+}
+
 TEST(Fault_schedule, The_largest_counts_do_not_wrap) {
   const SoftFaults faults =
       parse_soft_faults("qp=*: about bytes=1073741824G do lose for=1s").value();

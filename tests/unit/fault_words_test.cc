@@ -114,6 +114,11 @@ TEST(Soft_faults, A_failure_names_part_word_and_what_is_accepted) {
   EXPECT_EQ(failure_of("seed=x"), "part 1: 'seed=x' is not accepted; it takes a number");
 }
 
+TEST(Soft_faults, Blanks_behind_the_last_semicolon_are_no_part) {
+  EXPECT_EQ(failure_of("seed=1; qp=*: after msgs=1 do lose for=1s; "), "");
+  EXPECT_EQ(failure_of("  "), "");
+}
+
 TEST(Soft_faults, A_call_that_cannot_fail_is_refused_with_those_that_can) {
   EXPECT_EQ(failure_of("call=crate_qp: after calls=1 do fail errno=12"),
             "part 1: 'crate_qp' is not a call that can fail; it takes alloc_pd, reg_mr, "
@@ -149,12 +154,13 @@ TEST(Soft_faults, The_environment_is_refused_with_the_name_of_the_variable) {
 }
 
 TEST(Soft_faults, A_port_must_be_one_of_the_devices) {
-  const char* environment[] = {"NORIA_SOFT_FAULTS=port=mlx2: after msgs=1 do down",
-                               "NORIA_SOFT_DEVICES=name=eth0;name=mlx1", nullptr};
+  const char* environment[] = {
+      "NORIA_SOFT_FAULTS=seed=1; port=*: after msgs=1 do down; port=mlx2: after msgs=1 do down",
+      "NORIA_SOFT_DEVICES=name=eth0;name=mlx1", nullptr};
   const auto params = load_params(environment);
   ASSERT_FALSE(params.is_ok());
   EXPECT_EQ(params.failure(),
-            "NORIA_SOFT_FAULTS: 'port=mlx2' is none of the devices; the nearest is 'mlx1'");
+            "NORIA_SOFT_FAULTS: part 3: 'port=mlx2' is none of the devices; the nearest is 'mlx1'");
   // Without a description.  Expect: the one that there is.
   const char* plain[] = {"NORIA_SOFT_FAULTS=port=noria0: after msgs=1 do down", nullptr};
   EXPECT_TRUE(load_params(plain).is_ok());

@@ -306,6 +306,7 @@ void Engine::run() {
     epoll_event events[kBatch];
     const int count = ::epoll_wait(epoll_.get(), events, kBatch, -1);
     for (int i = 0; i < count; ++i) handle(events[i].data.u64);
+    if (neighbours_->take_loss()) tell_losses();
   }
 }
 
@@ -419,6 +420,15 @@ void Engine::relay_events() {
     supply(qp);
     take_fault(qp);
     end_shared(qp);
+  });
+}
+
+// What a peer left before its end, and did not live to tell.
+void Engine::tell_losses() {
+  relay_events();
+  for_each_qp([](Qp& qp) {
+    SpinGuard guard(qp.receives_to().list);
+    wake_for_lost(qp);
   });
 }
 

@@ -120,6 +120,7 @@ class Engine {
   void rest_links();
   Nanoseconds tend_links();
   void relay_events() NORIA_EXCLUDES(registry_, queues_);
+  void tell_losses() NORIA_EXCLUDES(registry_, queues_);
   void reclaim_rings() NORIA_REQUIRES(registry_);
   void release_ring(uint32_t index) NORIA_EXCLUDES(carve_);
   void set_timer(Nanoseconds at) NORIA_REQUIRES(timer_lock_);

@@ -13,8 +13,8 @@ namespace noria::soft {
 class FaultSchedule {
  public:
   FaultSchedule(const SoftFault& rule, uint64_t seed)
-      : when_(rule.when), limit_(rule.limit), random_(seed) {
-    next_ = when_ == SoftFault::When::about ? gap() : limit_;
+      : when_(rule.when), limit_(rule.limit), seed_(seed) {
+    next_ = when_ == SoftFault::When::about ? drawn(0) : limit_;
   }
 
   // Whether the fault meets the request or call before which `passed` were counted. Each is asked
@@ -25,25 +25,28 @@ class FaultSchedule {
       next_ = UINT64_MAX;
       return true;
     }
+    // Computed, for a long message may pass a billion of them.
+    const uint64_t window = passed / limit_;
     if (when_ == SoftFault::When::every)
-      next_ = (passed / limit_ + 1) * limit_;
+      next_ = (window + 1) * limit_;
     else
-      while (next_ <= passed) next_ += gap();
+      next_ = drawn(window) > passed ? drawn(window) : drawn(window + 1);
     return true;
   }
 
  private:
-  uint64_t gap() {
+  // One in each window of N, anywhere in it: so a gap is 1 to 2N - 1.
+  uint64_t drawn(uint64_t window) const {
     // A well-mixed counter.
-    random_ += 0x9e3779b97f4a7c15u;
-    uint64_t x = (random_ ^ random_ >> 30) * 0xbf58476d1ce4e5b9u;
+    const uint64_t counter = seed_ + (window + 1) * 0x9e3779b97f4a7c15u;
+    uint64_t x = (counter ^ counter >> 30) * 0xbf58476d1ce4e5b9u;
     x ^= x >> 27;
-    return 1 + x % (2 * limit_ - 1);
+    return window * limit_ + 1 + x % limit_;
   }
 
   SoftFault::When when_;
   uint64_t limit_;
-  uint64_t random_;
+  uint64_t seed_;
   uint64_t next_ = 0;
 };
 

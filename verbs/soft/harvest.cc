@@ -238,6 +238,14 @@ bool is_source_bound(Qp& qp) {
          qp.source->ring_to.load(std::memory_order_acquire) == qp.ring_name();  // bind_target()
 }
 
+void wake_for_lost(Qp& qp) {
+  Inbox inbox;
+  if (!is_source_bound(qp) || qp.source_peer->is_alive() || !find_inbox(qp, &inbox) ||
+      !inbox.has(qp.receive_head.load(kRelaxed)))
+    return;
+  fire_local(qp.receives_to(), true);  // whether it was a solicited one nobody can tell any more
+}
+
 void take_fault(Qp& qp) {
   if (find_source(qp) && has_fault(qp)) on_fault(qp);
 }

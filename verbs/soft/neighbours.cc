@@ -261,6 +261,7 @@ void Neighbours::look_for_collisions(Peer& peer) const {
 
 void Neighbours::lose(Peer* peer) {
   peer->mark_dead();
+  has_lost_ = true;
   std::atomic<Peer*>& entry = by_slot_[peer->identity().slot];
   if (entry.load(kRelaxed) == peer) entry.store(nullptr, kRelaxed);
   if (peer->pidfd() >= 0) ::epoll_ctl(self_.epoll, EPOLL_CTL_DEL, peer->pidfd(), nullptr);
@@ -278,6 +279,11 @@ void Neighbours::on_pidfd(int fd) {
   MutexLock lock(mutex_);
   for (const Known& known : known_)
     if (known.peer->pidfd() == fd && known.peer->has_ended()) lose(known.peer.get());
+}
+
+bool Neighbours::take_loss() {
+  MutexLock lock(mutex_);
+  return std::exchange(has_lost_, false);
 }
 
 bool Neighbours::has_dropped() {

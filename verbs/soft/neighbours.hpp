@@ -74,6 +74,8 @@ class Neighbours {
   bool on_link(int fd) NORIA_EXCLUDES(mutex_);
   void resume_links() NORIA_EXCLUDES(mutex_);
   void on_pidfd(int fd) NORIA_EXCLUDES(mutex_);
+  // Whether a peer was lost since this was asked last.
+  bool take_loss() NORIA_EXCLUDES(mutex_);
   // Whether a peer took memory back that is still mapped here; unmaps it, once nobody of this
   // process can be in the middle of it.
   bool has_dropped() NORIA_EXCLUDES(mutex_);
@@ -118,6 +120,7 @@ class Neighbours {
   // Written under the lock; read without as hints.
   std::array<std::atomic<Peer*>, kSlots> by_slot_{}, latest_{};
   Mutex mutex_;
+  bool has_lost_ NORIA_GUARDED_BY(mutex_) = false;
   std::vector<Known> known_ NORIA_GUARDED_BY(mutex_);  // in the order we met
   // By peers that are gone.
   std::array<Moved, kMaxDevices> buried_ NORIA_GUARDED_BY(mutex_);

@@ -191,6 +191,9 @@ bool may_flush(Qp& qp);
 void end_shared(Qp& qp);
 // Whether the peer's ring is known and for this queue pair. Under the same lock.
 bool is_source_bound(Qp& qp);
+// Wakes who sleeps for a message of a peer that has ended: it may have been killed before it did.
+// Under the same lock.
+void wake_for_lost(Qp& qp);
 // Goes to error if the peer says that it broke the connection's rules. Under the same lock.
 void take_fault(Qp& qp);
 
