@@ -124,6 +124,9 @@ std::vector<PortInfo> list_ports(const Api& api, const PortRules& rules) {
         info.gid_index = path->gid.index;
         info.gid = to_string(path->gid.gid);
         info.gid_type = to_string(path->gid.type);
+      } else if (info.is_ethernet && !has_gid(api, context->get(), number, wide.attr)) {
+        info.is_active = false;
+        info.state = "without a GID";
       } else {
         info.fault = info.device + " port " + std::to_string(number) + ": " + path.failure();
       }

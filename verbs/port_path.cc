@@ -86,6 +86,10 @@ std::string missing_pkey(const std::vector<uint16_t>& table, const PortRules& ru
 
 }  // namespace
 
+bool has_gid(const Api& api, ibv_context* context, uint8_t port, const ibv_port_attr& attr) {
+  return !read_gids(api, context, port, attr).empty();
+}
+
 std::optional<uint16_t> find_pkey(const std::vector<uint16_t>& table, uint16_t pkey) {
   std::optional<uint16_t> found;
   for (size_t i = 0; i < table.size(); ++i) {

@@ -7,6 +7,8 @@
 //
 // Of its ports those count that NORIA_HCA takes. What was asked for and is not there refuses the
 // choice: a filter that takes no port, a GID or a partition key that an active port lacks.
+// A RoCE port without any GID, as one whose interface is in another network namespace, is as good
+// as down.
 //
 // Threads: open_provider() init only; the result is immutable and shared.
 #pragma once
@@ -29,7 +31,7 @@ enum class ProviderKind : uint8_t { hardware = 1, software = 2 };
 struct PortInfo {
   std::string device;  // "mlx5_0"
   uint8_t port = 1;
-  bool is_active = false;
+  bool is_active = false;    // and can be reached
   const char* state = "";    // in words
   bool is_ethernet = false;  // RoCE: addressed by GID; else InfiniBand: by LID
   uint32_t speed_mbps = 0;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/params.hpp"
 #include "verbs/api.hpp"
@@ -42,6 +43,30 @@ TEST(Provider, Takes_the_ports_that_NORIA_HCA_names_and_says_which_there_are_whe
     ASSERT_FALSE(none);
     EXPECT_EQ(none.failure().find("NORIA_HCA: '=mlx5_0' takes no port of "), 0u) << none.failure();
     EXPECT_NE(none.failure().find("; there is noria0 port 1"), std::string::npos) << none.failure();
+  }
+}
+
+int no_gid(ibv_context*, uint8_t, int, ibv_gid* gid) {
+  *gid = {};
+  return 0;
+}
+
+// As the ports of a host's other adapters look from within a container.
+TEST(Provider, A_port_without_any_GID_is_as_good_as_down_and_refuses_nothing) {
+  Params params;
+  params.soft = true;
+  const auto whole = open_provider(params, Use::plugin);
+  ASSERT_TRUE(whole) << whole.failure();
+  Symbols symbols = (*whole)->api().symbols();
+  symbols.query_gid = &no_gid;
+  for (const auto index : {std::optional<uint64_t>(), std::optional<uint64_t>(3)}) {
+    params.gid_index = index;
+    const auto seen = make_provider(Api::from_symbols(symbols), "a container's", "", params);
+    // Expect:
+    ASSERT_EQ(seen->ports().size(), 1u);
+    EXPECT_FALSE(seen->ports()[0].is_active);
+    EXPECT_STREQ(seen->ports()[0].state, "without a GID");
+    EXPECT_EQ(seen->ports()[0].fault, "");
   }
 }
 
