@@ -10,6 +10,7 @@
 
 #include "base/params.hpp"
 #include "verbs/api.hpp"
+#include "verbs/transport/interfaces.hpp"
 
 namespace noria::perf {
 namespace {
@@ -19,8 +20,11 @@ std::string name_of(const verbs::PortInfo& port) {
 }
 
 Finding check_variables(const Machine& machine) {
-  if (machine.bad_variable.empty()) return {"variables", "every one is as it should be", ""};
-  return {"variables", machine.bad_variable, "unset it, or set what it takes"};
+  if (!machine.bad_variable.empty())
+    return {"variables", machine.bad_variable, "unset it, or set what it takes"};
+  if (machine.is_disabled)
+    return {"variables", "NORIA_DISABLE turns the NCCL plugin off", "unset it to use noria"};
+  return {"variables", "every one is as it should be", ""};
 }
 
 Finding check_library(const Machine& machine) {
@@ -76,6 +80,12 @@ Finding check_mtu(const verbs::PortInfo& port) {
                              std::to_string(port.max_mtu_bytes) + " and what headers take (9000)"
                        : "raise the MTU of its partition in the subnet manager";
   return finding;
+}
+
+Finding check_interface(const Machine& machine) {
+  if (machine.no_interface.empty()) return {"interface", "peers call at " + machine.interface, ""};
+  return {"interface", "the NCCL plugin is off: " + machine.no_interface,
+          "set NORIA_SOCKET_IFNAME to the one that leads to the peers"};
 }
 
 Finding check_memlock(const Machine& machine) {
@@ -171,6 +181,8 @@ Machine read_machine(const char* const* environment) {
     machine.bad_variable = params.failure();
     return machine;
   }
+  machine.is_disabled = params->disable;
+  if (machine.is_disabled) return machine;
   machine.wants_roce_v1 = params->roce_version == 1;
   const auto provider = verbs::open_provider(*params, verbs::Use::plugin);
   if (!provider) {
@@ -181,6 +193,11 @@ Machine read_machine(const char* const* environment) {
   machine.is_software = (*provider)->kind() == verbs::ProviderKind::software;
   machine.has_dmabuf = (*provider)->api().symbols().reg_dmabuf_mr != nullptr;
   machine.ports = (*provider)->ports();
+  const auto interface = transport::choose_interface(transport::list_interfaces(), *params);
+  if (interface)
+    machine.interface = interface->name + " " + interface->host;
+  else
+    machine.no_interface = interface.failure();
   return machine;
 }
 
@@ -194,6 +211,7 @@ std::vector<Finding> check_machine(const Machine& machine) {
       findings.push_back(check_address(port, machine.wants_roce_v1));
       findings.push_back(check_mtu(port));
     }
+    findings.push_back(check_interface(machine));
   }
   findings.push_back(check_memlock(machine));
   findings.push_back(check_gpu_memory(machine));

@@ -24,12 +24,15 @@ struct Finding {
 
 struct Machine {
   std::string bad_variable;  // what load_params() refused; then there is no provider
+  bool is_disabled = false;  // by NORIA_DISABLE
   std::string no_provider;   // why the plugin has none; empty where it has
   std::string library;
   bool is_software = false;
   bool has_dmabuf = false;  // the library can register what a GPU exports
   bool wants_roce_v1 = false;
   std::vector<verbs::PortInfo> ports;
+  std::string interface;                // at which peers call: "eth0 10.1.2.3"
+  std::string no_interface;             // why there is none; the plugin is off then
   uint64_t memlock_bytes = UINT64_MAX;  // UINT64_MAX: no limit, or a process that is free of it
   bool has_nvidia_driver = false;
   std::string peer_memory;                  // the kernel's module; empty: none is loaded

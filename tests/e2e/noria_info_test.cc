@@ -83,8 +83,9 @@ TEST(Noria_info, Checks_a_machine_and_finds_nothing_wrong) {
   EXPECT_EQ(end.exit_code, 0);
   for (const std::string& line : lines_of(end.out))
     EXPECT_TRUE(line.starts_with("ok     ")) << line;
-  for (const char* part : {"variables", "library", "1 of 1 are active", "noria0 port 1: GID 0 ",
-                           "(RoCE v2)", "noria0 port 1: 4096 of 4096", "memlock", "gpu", "nccl"})
+  for (const char* part :
+       {"variables", "library", "1 of 1 are active", "noria0 port 1: GID 0 ", "(RoCE v2)",
+        "noria0 port 1: 4096 of 4096", "peers call at ", "memlock", "gpu", "nccl"})
     EXPECT_NE(end.out.find(part), std::string::npos) << part << " in " << end.out;
 }
 
@@ -99,6 +100,11 @@ TEST(Noria_info, Checks_and_says_what_is_wrong) {
   EXPECT_NE(
       check({{"NORIA_ADDR_RANGE", "240.0.0.0/32"}}, 3).find("no GID lies in the address range"),
       std::string::npos);
+  EXPECT_EQ(check({{"NORIA_DISABLE", "1"}}, 3),
+            "variables: NORIA_DISABLE turns the NCCL plugin off\n");
+  EXPECT_EQ(check({{"NORIA_SOCKET_IFNAME", "nosuch"}}, 3)
+                .find("interface: the NCCL plugin is off: no interface fits: NORIA_SOCKET_IFNAME"),
+            0U);
   EXPECT_EQ(check({{"NCCL_NET", "Socket"}}, 3), "nccl: NCCL_NET=Socket\n");
   EXPECT_EQ(check({{"NCCL_NET_PLUGIN", "none"}}, 3), "nccl: NCCL_NET_PLUGIN=none\n");
   EXPECT_EQ(check({{"NCCL_IB_DISABLE", "1"}}, 3), "nccl: NCCL_IB_DISABLE=1\n");

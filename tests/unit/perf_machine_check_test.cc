@@ -21,6 +21,7 @@ verbs::PortInfo port_of(const char* device) {
 Machine good_machine() {
   Machine machine;
   machine.library = "libibverbs.so.1";
+  machine.interface = "eth0 10.1.2.3";
   machine.ports = {port_of("mlx5_0")};
   machine.nccl = {{"NCCL_NET_PLUGIN", "noria"}, {"NCCL_NET", "Noria"}, {"NCCL_IB_DISABLE", "0"}};
   return machine;
@@ -53,6 +54,11 @@ TEST(Machine_check, What_hides_the_rest_is_said_alone) {
   EXPECT_EQ(line_of(machine, "library"), "no finding");
   EXPECT_EQ(line_of(machine, "ports"), "no finding");
   EXPECT_NE(line_of(machine, "memlock"), "no finding");
+
+  machine = good_machine();
+  machine.is_disabled = true;
+  EXPECT_EQ(wrong(machine), "variables: unset it to use noria\n");
+  EXPECT_EQ(line_of(machine, "library"), "no finding");
 
   machine = good_machine();
   machine.no_provider = "no RDMA device was found";
@@ -94,6 +100,14 @@ TEST(Machine_check, A_small_mtu_is_wrong_and_whose_it_is_depends_on_the_link) {
   machine.ports[0].is_ethernet = false;
   machine.ports[0].lid = 7;
   EXPECT_NE(wrong(machine).find("mtu: raise the MTU of its partition"), std::string::npos);
+}
+
+TEST(Machine_check, Without_an_interface_at_which_peers_call_the_plugin_is_off) {
+  Machine machine = good_machine();
+  EXPECT_EQ(line_of(machine, "interface"), "peers call at eth0 10.1.2.3");
+  machine.no_interface = "no interface fits: NORIA_SOCKET_IFNAME asks for 'ib9'; there is none";
+  EXPECT_NE(wrong(machine).find("interface: set NORIA_SOCKET_IFNAME"), std::string::npos);
+  EXPECT_EQ(line_of(machine, "interface"), "the NCCL plugin is off: " + machine.no_interface);
 }
 
 TEST(Machine_check, A_limit_of_locked_memory_is_wrong_on_hardware) {
