@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/relax.hpp"
 #include "base/signals_blocked.hpp"
 #include "bucketing/control_state.hpp"
 #include "bucketing/kernels.hpp"
@@ -30,12 +31,6 @@ constexpr Nanoseconds kLongestNap = 5_ms;
 // have the core. In a steady stream of calls neither matters (64 KiB: 12 us either way).
 constexpr Nanoseconds kSpin = 30_us;
 constexpr Nanoseconds kYield = 200_us;
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 // poll(2) on one descriptor until a monotonic point in time.
 void sleep_on(int fd, Nanoseconds deadline) {

@@ -101,7 +101,7 @@ void NetControl::look_for_failure() {
   if (n == sizeof header && header.kind == kFailure) receive();
 }
 
-NetControl accept_client(uint16_t port) {
+Fd listen_for_client(uint16_t port) {
   bucketing::TcpAddress any;
   bucketing::parse_numeric("::", port, &any);
   auto listener = bucketing::listen_on(any);
@@ -110,10 +110,14 @@ NetControl accept_client(uint16_t port) {
     listener = bucketing::listen_on(any);
   }
   if (!listener) throw ToolError(Exit::environment, listener.failure() + "; -p takes another port");
+  return std::move(*listener);
+}
+
+NetControl accept_client(const Fd& listener) {
   while (true) {
-    pollfd ready{.fd = listener->get(), .events = POLLIN, .revents = 0};
+    pollfd ready{.fd = listener.get(), .events = POLLIN, .revents = 0};
     ::poll(&ready, 1, -1);
-    Fd client = bucketing::accept_from(*listener);
+    Fd client = bucketing::accept_from(listener);
     if (!client.is_open()) continue;  // it gave up meanwhile
     bucketing::tune(client);
     return NetControl(std::move(client), "the client");

@@ -53,8 +53,9 @@ class NetControl {
   std::string peer_;
 };
 
-// Listens on every interface until a client comes.
-NetControl accept_client(uint16_t port);
+// On every interface.
+Fd listen_for_client(uint16_t port);
+NetControl accept_client(const Fd& listener);
 NetControl connect_to_server(const std::string& host, uint16_t port);
 
 }  // namespace noria::perf

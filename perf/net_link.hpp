@@ -1,6 +1,6 @@
 // Connections through a net plugin between two sides, and messages over them, driven as NCCL's
 // threads do: connect and accept are asked until they are done, a null request is *later*, the
-// oldest request is tested, and when nothing moved the processor is offered to others.
+// oldest request is tested, and when nothing moved for a while the processor is offered to others.
 //
 // A direction of messages ends by empty ones, which no measured message is: the sender sends as
 // many as the receiver keeps posted, so that nothing is left over on either side and only the

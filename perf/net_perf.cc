@@ -341,9 +341,10 @@ int body(int argc, char** argv) {
     NetControl control = connect_to_server(options.host, options.port);
     with_news(control, [&] { ask(control, options); });
   } else {
+    const Fd listener = listen_for_client(options.port);
     std::printf("# %s waits for a client on port %u\n", kName, unsigned{options.port});
     std::fflush(stdout);
-    NetControl control = accept_client(options.port);
+    NetControl control = accept_client(listener);
     with_news(control, [&] { serve(control, app, options); });
   }
   return 0;

@@ -94,6 +94,13 @@ NORIA_COLD Result on_no_request(Side& side) {
   return status.is_ok() ? Result::success : fail(side, status, text_of(side));
 }
 
+NORIA_HOT void release(Connection& connection, transport::Request* request) {
+  if (connection.kind() == Kind::sending)
+    static_cast<Sending&>(connection).connection->release(request);
+  else
+    static_cast<Receiving&>(connection).connection->release(request);
+}
+
 NORIA_COLD Result on_failed(Message* message, Status status) {
   Connection& connection = *message->connection;
   const bool is_sending = connection.kind() == Kind::sending;
@@ -104,6 +111,7 @@ NORIA_COLD Result on_failed(Message* message, Status status) {
                 "a range outside of the registered memory"
       : is_sending ? text_of(static_cast<Sending&>(connection))
                    : text_of(static_cast<Receiving&>(connection));
+  release(connection, message->request);
   connection.let_go(message);
   return fail(connection, status, text);
 }
@@ -362,34 +370,32 @@ Result iflush(void* recv_comm, int count, void** request) {
   return Result::success;
 }
 
-Result test(void* request, int* is_done, int* bytes) {
-  auto* const message = as<Message>(request);
-  if (message == nullptr || message->connection == nullptr || is_done == nullptr) [[unlikely]]
-    return refuse("test", "not a request under way");
-  *is_done = 0;
+// Apart from test(), because most tests find nothing.
+[[gnu::noinline]] NORIA_HOT static Result finish(Message* message, int* is_done, int* bytes) {
   Connection& connection = *message->connection;
-  transport::Request& wire = *message->request;
-  if (!wire.is_done()) {
-    connection.domain().poll();
-    if (!wire.is_done()) return Result::success;
-  }
-  const Status status = wire.status();
-  if (connection.kind() == Kind::sending) {
-    if (bytes != nullptr) *bytes = static_cast<int>(wire.bytes());
-    static_cast<Sending&>(connection).connection->release(&wire);
-  } else {
-    transport::RecvConnection& receiving = *static_cast<Receiving&>(connection).connection;
-    if (message->parts != 1) [[unlikely]]
-      tell_sizes(receiving, wire, message->parts, bytes);
-    else if (bytes != nullptr)
-      *bytes = static_cast<int>(wire.bytes());
-    receiving.release(&wire);
-  }
-  if (!status.is_ok()) [[unlikely]]
-    return on_failed(message, status);
+  transport::Request* const wire = message->request;
+  if (message->parts != 1) [[unlikely]]
+    tell_sizes(*static_cast<Receiving&>(connection).connection, *wire, message->parts, bytes);
+  else if (bytes != nullptr)
+    *bytes = static_cast<int>(wire->bytes());
+  if (!wire->status().is_ok()) [[unlikely]]
+    return on_failed(message, wire->status());
   connection.let_go(message);
   *is_done = 1;
+  release(connection, wire);
   return Result::success;
+}
+
+Result test(void* request, int* is_done, int* bytes) {
+  auto* const message = as<Message>(request);
+  if (message == nullptr || message->connection == nullptr) [[unlikely]]
+    return refuse("test", "not a request under way");
+  *is_done = 0;
+  if (!message->request->is_done()) {
+    message->connection->domain().poll();
+    if (!message->request->is_done()) return Result::success;
+  }
+  return finish(message, is_done, bytes);
 }
 
 }  // namespace noria::plugin

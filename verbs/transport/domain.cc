@@ -36,7 +36,10 @@ verbs::Ordering payload_ordering(const Params& params) {
 }  // namespace
 
 DomainState::DomainState(std::shared_ptr<RailSet> rails, const Params& params)
-    : rails_(std::move(rails)), params_(params) {}
+    : rails_(std::move(rails)),
+      first_rail_(rails_->rails.data()),
+      rails_end_(first_rail_ + rails_->rails.size()),
+      params_(params) {}
 
 Result<std::unique_ptr<DomainState>> DomainState::create(
     std::span<const std::shared_ptr<Port>> ports, const Params& params, uint32_t completions,
@@ -104,32 +107,26 @@ void DomainState::leave(const Seat& seat) {
   table_[seat.index].store(nullptr, std::memory_order_relaxed);
 }
 
-inline unsigned DomainState::poll(unsigned budget) {
-  const unsigned handled = poll_queues(budget);
-  if (handled == 0 && ++empty_polls_ == kEmptyPollsPerCheck) [[unlikely]]
+inline unsigned DomainState::poll() {
+  ibv_wc wcs[kPollBatch];
+  Rail* rail = first_rail_;
+  do {
+    if (const int got = rail->cq.poll(wcs, kPollBatch); got != 0) return handle(rail, wcs, got);
+  } while (++rail != rails_end_);
+  if (--empty_polls_left_ == 0) [[unlikely]]
     on_empty_polls();
-  return handled;
+  return 0;
 }
 
-bool DomainState::drain() { return poll_queues(rails_->completions) != 0; }
-
-inline unsigned DomainState::poll_queues(unsigned budget) {
+unsigned DomainState::handle(Rail* rail, ibv_wc* wcs, int got) {
   unsigned handled = 0;
-  for (Rail& rail : rails_->rails) {
-    ibv_wc wcs[kPollBatch];
-    int got = 0;
-    do {
-      got = rail.cq.poll(wcs, static_cast<int>(std::min<unsigned>(kPollBatch, budget - handled)));
-      if (got < 0) [[unlikely]] {
-        on_queue_failed(rail);
-        break;
-      }
-      for (int i = 0; i < got; ++i) dispatch(verbs::Completion(wcs[i]));
-      handled += static_cast<unsigned>(got);
-    } while (got == kPollBatch && handled < budget);
-    if (handled >= budget) break;
+  while (true) {
+    if (got < 0) [[unlikely]]
+      on_queue_failed(*rail);
+    for (int i = 0; i < got; ++i, ++handled) dispatch(verbs::Completion(wcs[i]));
+    if (++rail == rails_end_) return handled;
+    got = rail->cq.poll(wcs, kPollBatch);
   }
-  return handled;
 }
 
 inline void DomainState::dispatch(verbs::Completion completion) {
@@ -145,7 +142,7 @@ inline void DomainState::dispatch(verbs::Completion completion) {
 }
 
 void DomainState::on_empty_polls() {
-  empty_polls_ = 0;
+  empty_polls_left_ = kEmptyPollsPerCheck;
   check_control_sockets();
 }
 
@@ -166,7 +163,7 @@ void DomainState::check_control_sockets() {
   if (!is_any_gone) return;
 
   // What a peer sent before it went is in the queues by now, and still counts.
-  for (uint32_t i = 0; i < kMaxLinks && drain(); ++i) {
+  for (uint32_t i = 0; i < rails_->completions && poll() != 0; ++i) {
   }
   for (uint32_t i = 0; i < used; ++i)
     if (Link* link = table_[i].load(std::memory_order_acquire);
@@ -188,7 +185,7 @@ void DomainState::collect_poll_set(int wake_fd) {
 Status DomainState::arm_and_wait(Nanoseconds deadline, int wake_fd) {
   for (Rail& rail : rails_->rails) NORIA_TRY(rail.cq.arm());
   // What came before the arming gives no event.
-  if (drain()) return {};
+  if (poll() != 0) return {};
 
   counters_.add(Counter::sleeps);
   collect_poll_set(wake_fd);
@@ -250,7 +247,7 @@ Result<Region> Domain::allocate(uint64_t bytes) {
   return Region(std::move(state));
 }
 
-unsigned Domain::poll(unsigned budget) { return state_->poll(budget); }
+unsigned Domain::poll() { return state_->poll(); }
 Status Domain::arm_and_wait(Nanoseconds deadline, int wake_fd) {
   return state_->arm_and_wait(deadline, wake_fd);
 }

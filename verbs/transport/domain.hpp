@@ -52,8 +52,8 @@ class Domain {
   // the provider has it, so that traffic to it is loads and stores.
   Result<Region> allocate(uint64_t bytes);
 
-  // Handles at most `budget` completions; returns how many.
-  NORIA_HOT unsigned poll(unsigned budget = 64);
+  // Handles completions, a batch of each queue at most; returns how many.
+  NORIA_HOT unsigned poll();
 
   // Sleeps until a completion may be there, `wake_fd` (an eventfd; -1 for none) is readable, or the
   // deadline has passed. Completions that arrived before the call are never slept through. Does not
