@@ -3,7 +3,8 @@
 // kernel stops this thread at any system call, and malloc and the locks of libc count their calls;
 // at the second the process reports and ends. The device is inside the marks too.
 //
-// Both ends are queue pairs of one process, where a message is there when isend returns.
+// Both ends are queue pairs of one process, where a message is there when isend returns. And what a
+// thousand connections of a process cost each.
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,13 +15,17 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstdarg>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -109,12 +114,13 @@ struct Cost {
 
 int report_fd = -1;
 
-[[noreturn]] void report(const Cost& cost) {
-  const ssize_t written = ::write(report_fd, &cost, sizeof cost);
-  ::_exit(written == sizeof cost ? 0 : 1);
+template <class Told>
+[[noreturn]] void report(const Told& told) {
+  const ssize_t written = ::write(report_fd, &told, sizeof told);
+  ::_exit(written == sizeof told ? 0 : 1);
 }
 
-void on_stopped(int, siginfo_t* info, void*) { report({.system_call = info->si_syscall}); }
+void on_stopped(int, siginfo_t* info, void*) { report(Cost{.system_call = info->si_syscall}); }
 
 // From here on a system call of this thread ends the process, with its number in the report.
 void first_mark() {
@@ -141,11 +147,12 @@ void first_mark() {
 
 [[noreturn]] void second_mark(uint64_t messages) {
   is_counting = false;
-  report({.allocations = allocations, .locks = locks, .messages = messages});
+  report(Cost{.allocations = allocations, .locks = locks, .messages = messages});
 }
 
-// What `body` cost, in a process of its own; it sets the marks itself.
-Cost cost_of(const std::function<void()>& body) {
+// What `body` reports, in a process of its own.
+template <class Told = Cost>
+Told cost_of(const std::function<void()>& body) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
   const pid_t pid = fork();
@@ -153,18 +160,18 @@ Cost cost_of(const std::function<void()>& body) {
     report_fd = ends[1];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     body();
-    ::_exit(1);  // it failed before the second mark
+    ::_exit(1);  // it failed before it could
   }
   close(ends[1]);
-  Cost cost;
+  Told told;
   pollfd ready{.fd = ends[0], .events = POLLIN, .revents = 0};
   const bool in_time = poll(&ready, 1, static_cast<int>(kPatience / 1_ms)) == 1;
-  const bool is_whole = in_time && read(ends[0], &cost, sizeof cost) == sizeof cost;
+  const bool is_whole = in_time && read(ends[0], &told, sizeof told) == sizeof told;
   EXPECT_TRUE(is_whole) << "the process ended without a report";
   close(ends[0]);
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
-  return cost;
+  return told;
 }
 
 std::string name_of(int64_t system_call) {
@@ -190,14 +197,30 @@ std::string name_of(int64_t system_call) {
 
 // ---- the traffic ------------------------------------------------------------------------------
 
-void log_nothing(abi::LogLevel, unsigned long, const char*, int, const char*, ...) {}
+// What went wrong in a child.
+void log_warnings(abi::LogLevel level, unsigned long, const char*, int, const char* format, ...) {
+  if (level != abi::LogLevel::warn) return;
+  va_list args;
+  va_start(args, format);
+  std::vfprintf(stderr, format, args);
+  va_end(args);
+  std::fputc('\n', stderr);
+}
 
 // A connection of this process with itself.
 struct Pair {
   explicit Pair(int version)
       : library(*SharedObject::open(NORIA_NET_PLUGIN_FILE)),
         net(abi::make_caller(version, library.find(abi::table_symbol(version).c_str()))) {
-    must(net->init(&context, log_nothing));
+    must(net->init(&context, log_warnings));
+    connect();
+    must(net->reg_mr(sender, from.data(), from.size(), abi::kPointerHost, &sent_from));
+    must(net->reg_mr(receiver, to.data(), to.size(), abi::kPointerHost, &received_to));
+  }
+
+  // Once more leaves the connection that was there open.
+  void connect() {
+    sender = receiver = nullptr;
     std::array<char, abi::kHandleBytes> handle{};
     void* listener = nullptr;
     must(net->listen(context, 0, handle.data(), &listener));
@@ -207,10 +230,7 @@ struct Pair {
       if (receiver == nullptr) must(net->accept(listener, &receiver));
     }
     must(net->close_listen(listener));
-    must(net->reg_mr(sender, from.data(), from.size(), abi::kPointerHost, &sent_from));
-    must(net->reg_mr(receiver, to.data(), to.size(), abi::kPointerHost, &received_to));
   }
-
   // A child has no test to fail: it ends without a report.
   static void must(abi::Result result) {
     if (result != abi::Result::success) ::_exit(1);
@@ -287,6 +307,57 @@ TEST_P(NcclCost, Nor_does_one_that_is_cut_over_four_queue_pairs) {
 INSTANTIATE_TEST_SUITE_P(Versions, NcclCost,
                          testing::Range(abi::kOldestVersion, abi::kNewestVersion + 1),
                          [](const auto& version) { return "v" + std::to_string(version.param); });
+
+// ---- connections --------------------------------------------------------------------------------
+
+struct ConnectionCost {
+  uint64_t early_allocations = 0;  // of the first hundred, the device's included
+  uint64_t late_allocations = 0;   // of the last hundred
+  uint64_t resident_kib = 0;       // of one end
+  bool has_descriptors = true;
+};
+
+uint64_t resident_kib() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t all = 0, resident = 0;
+  statm >> all >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 1024;
+}
+
+TEST(NcclCostOfConnections,
+     A_thousand_ends_cost_as_much_work_each_as_the_first_and_at_most_256_KiB) {
+  setenv("NORIA_SOFT", "1", 1);
+  const auto cost = cost_of<ConnectionCost>([] {
+    // Both ends of 500 connections: the software HCA has 1024 completion queues a process.
+    constexpr uint64_t kCount = 500, kStretch = 100;
+    rlimit files{};
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_cur < 4 * kCount) report(ConnectionCost{.has_descriptors = false});
+
+    Pair pair(abi::kNewestVersion);
+    const auto allocations_of_a_stretch = [&] {
+      allocations = 0;
+      is_counting = true;
+      for (uint64_t i = 0; i < kStretch; ++i) pair.connect();
+      is_counting = false;
+      return allocations;
+    };
+    const uint64_t before_kib = resident_kib();
+    ConnectionCost told{.early_allocations = allocations_of_a_stretch()};
+    for (uint64_t i = 0; i < kCount - 2 * kStretch; ++i) pair.connect();
+    told.late_allocations = allocations_of_a_stretch();
+    told.resident_kib = (resident_kib() - before_kib) / (2 * kCount);
+    report(told);
+  });
+  if (!cost.has_descriptors) GTEST_SKIP() << "`ulimit -Hn` is below 2000 descriptors";
+  EXPECT_GT(cost.early_allocations, 0u);
+  EXPECT_LE(cost.late_allocations, cost.early_allocations + cost.early_allocations / 10);
+  EXPECT_GT(cost.resident_kib, 0u);
+  EXPECT_LE(cost.resident_kib, 256u);
+  RecordProperty("resident_kib", std::to_string(cost.resident_kib));
+}
 
 // ---- that the marks see -------------------------------------------------------------------------
 
