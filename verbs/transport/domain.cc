@@ -241,6 +241,11 @@ Result<Region> Domain::register_region(void* base, uint64_t bytes) {
   return Region(std::move(state));
 }
 
+Result<Region> Domain::register_region(const DeviceMemory& memory) {
+  NORIA_TRY_ASSIGN(auto state, RegionState::over(*state_->rails(), memory));
+  return Region(std::move(state));
+}
+
 Result<Region> Domain::allocate(uint64_t bytes) {
   NORIA_TRY_ASSIGN(auto state, RegionState::allocate(*state_->rails(), bytes,
                                                      payload_ordering(state_->params())));

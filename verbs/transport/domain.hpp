@@ -47,6 +47,8 @@ class Domain {
   // Registers memory of the caller for local and remote access on every rail. `base` must stay
   // mapped until the Region is gone. Zero bytes are fine.
   Result<Region> register_region(void* base, uint64_t bytes);
+  // The same of another device's memory. Where a descriptor cannot be registered, by its address.
+  Result<Region> register_region(const DeviceMemory& memory);
 
   // Zeroed, page-aligned, registered memory that belongs to the Region; memory that peers map where
   // the provider has it, so that traffic to it is loads and stores.

@@ -1,11 +1,19 @@
 #include "verbs/transport/port.hpp"
 
+#include "base/log.hpp"
+
 namespace noria::transport {
 
 Result<std::shared_ptr<Port>> Port::open(std::shared_ptr<const verbs::Provider> provider,
                                          const verbs::PortInfo& info) {
   NORIA_TRY_ASSIGN(verbs::OpenPort device, verbs::open_port(*provider, info));
   return std::shared_ptr<Port>(new Port(std::move(provider), std::move(device)));
+}
+
+void Port::say_no_dmabuf(Status refusal) {
+  if (has_said_no_dmabuf_.exchange(true, std::memory_order_relaxed)) return;  // a flag alone
+  log(LogLevel::info, "%s registers no dmabuf (errno %d): taking device memory by its address",
+      device_.info.device.c_str(), refusal.raw());
 }
 
 Result<std::shared_ptr<Port>> OpenPorts::open(const verbs::PortInfo& info) {

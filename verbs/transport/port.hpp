@@ -1,12 +1,14 @@
-// Port: a port that is open, with its protection domain, shared by all that use it.
+// Port: a port that is open, with its protection domain and the registrations of it, shared by all
+// that use it.
 //
 // Queue pairs, completion queues and registrations of a port belong to one protection domain, so a
 // process opens a port once for all its connections, and it closes with the last of them. OpenPorts
 // is who knows which ports are open now; open() enters the kernel only for a port that is not.
 //
-// Threads: any thread; a Port is immutable.
+// Threads: any thread.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,6 +17,7 @@
 #include "base/mutex.hpp"
 #include "verbs/device.hpp"
 #include "verbs/provider.hpp"
+#include "verbs/transport/mr_cache.hpp"
 
 namespace noria::transport {
 
@@ -28,13 +31,20 @@ class Port {
   const verbs::OpenPort& device() const { return device_; }
   ibv_context* context() const { return device_.context.get(); }
   ibv_pd* pd() const { return device_.pd.get(); }
+  MrCache& registrations() { return registrations_; }
+  // That device memory is registered by its address, and why: said once.
+  void say_no_dmabuf(Status refusal);
 
  private:
   Port(std::shared_ptr<const verbs::Provider> provider, verbs::OpenPort device)
-      : provider_(std::move(provider)), device_(std::move(device)) {}
+      : provider_(std::move(provider)),
+        device_(std::move(device)),
+        registrations_(provider_->api(), device_.pd.get()) {}
 
   std::shared_ptr<const verbs::Provider> provider_;  // whose functions close the device
   verbs::OpenPort device_;
+  MrCache registrations_;
+  std::atomic<bool> has_said_no_dmabuf_{false};
 };
 
 class OpenPorts {

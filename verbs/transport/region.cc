@@ -56,21 +56,47 @@ Result<OwnedMemory> OwnedMemory::allocate(const RailSet& rails, uint64_t bytes) 
   return memory;
 }
 
-Result<std::unique_ptr<RegionState>> RegionState::over(const RailSet& rails, void* base,
-                                                       uint64_t bytes, verbs::Ordering ordering) {
+Result<std::unique_ptr<RegionState>> RegionState::make(const RailSet& rails,
+                                                       const MemoryRange& range, int fd) {
   std::unique_ptr<RegionState> state(new RegionState);
-  state->base_ = static_cast<std::byte*>(base);
-  state->bytes_ = bytes;
+  state->base_ = reinterpret_cast<std::byte*>(range.address);
+  state->bytes_ = range.bytes;
   // Devices refuse to register nothing; no work request ever names an empty range.
-  for (size_t i = 0; bytes != 0 && i < rails.rails.size(); ++i) {
-    const std::shared_ptr<Port>& port = rails.rails[i].shared;
-    state->ports_[i] = port;
-    NORIA_TRY_ASSIGN(state->mrs_[i],
-                     verbs::register_memory(port->api(), port->pd(), base, bytes, ordering));
+  for (size_t i = 0; range.bytes != 0 && i < rails.rails.size(); ++i) {
+    state->ports_[i] = rails.rails[i].shared;
+    NORIA_TRY_ASSIGN(state->mrs_[i], state->ports_[i]->registrations().take(range, fd));
     state->lkeys_[i] = state->mrs_[i]->lkey;
     state->rkeys_[i] = state->mrs_[i]->rkey;
   }
   return state;
+}
+
+Result<std::unique_ptr<RegionState>> RegionState::over(const RailSet& rails, void* base,
+                                                       uint64_t bytes, verbs::Ordering ordering) {
+  return make(rails,
+              {.address = reinterpret_cast<uintptr_t>(base), .bytes = bytes, .ordering = ordering},
+              -1);
+}
+
+Result<std::unique_ptr<RegionState>> RegionState::over(const RailSet& rails,
+                                                       const DeviceMemory& memory) {
+  MemoryRange range{.address = reinterpret_cast<uintptr_t>(memory.base),
+                    .bytes = memory.bytes,
+                    .ordering = verbs::Ordering::relaxed};
+  if (memory.dmabuf_fd >= 0) {
+    range.way = MemoryRange::Way::descriptor;
+    range.offset = memory.dmabuf_offset;
+  }
+  auto made = make(rails, range, memory.dmabuf_fd);
+  if (!made && range.way == MemoryRange::Way::descriptor &&
+      made.failure().code() == Code::unsupported) {
+    rails.rails.front().shared->say_no_dmabuf(made.failure());
+    range.way = MemoryRange::Way::address;
+    range.offset = 0;
+    made = make(rails, range, -1);
+  }
+  if (made) (*made)->is_of_device_ = true;
+  return made;
 }
 
 Result<std::unique_ptr<RegionState>> RegionState::allocate(const RailSet& rails, uint64_t bytes,
@@ -90,6 +116,7 @@ Region::Region(std::unique_ptr<RegionState> state) : state_(std::move(state)) {}
 
 std::byte* Region::base() const { return state_ != nullptr ? state_->base() : nullptr; }
 uint64_t Region::bytes() const { return state_ != nullptr ? state_->bytes() : 0; }
+bool Region::is_of_device() const { return state_ != nullptr && state_->is_of_device(); }
 RemoteRegion Region::remote() const {
   if (state_ == nullptr) return {};
   return {.address = state_->address(), .bytes = state_->bytes(), .rkeys = state_->rkeys()};

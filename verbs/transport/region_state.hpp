@@ -1,7 +1,5 @@
-// RegionState: one piece of memory and its registrations, one per rail.
-//
-// Memory of callers is registered anew for each Region, never cached: a cache keyed by address
-// would go stale when the caller frees the memory and the address is mapped again.
+// RegionState: one piece of memory and its registrations, one per rail, each shared with whoever
+// registered the same range on that port.
 //
 // Threads: made by any thread; immutable until destroyed.
 #pragma once
@@ -9,7 +7,6 @@
 #include <array>
 #include <memory>
 
-#include "verbs/mr.hpp"
 #include "verbs/transport/rails.hpp"
 #include "verbs/transport/region.hpp"
 
@@ -37,6 +34,8 @@ class RegionState {
  public:
   static Result<std::unique_ptr<RegionState>> over(const RailSet& rails, void* base, uint64_t bytes,
                                                    verbs::Ordering ordering);
+  static Result<std::unique_ptr<RegionState>> over(const RailSet& rails,
+                                                   const DeviceMemory& memory);
   static Result<std::unique_ptr<RegionState>> allocate(const RailSet& rails, uint64_t bytes,
                                                        verbs::Ordering ordering);
 
@@ -45,6 +44,7 @@ class RegionState {
   uint64_t address() const { return reinterpret_cast<uintptr_t>(base_); }
   uint32_t lkey(unsigned rail) const { return lkeys_[rail]; }
   const std::array<uint32_t, kMaxRails>& rkeys() const { return rkeys_; }
+  bool is_of_device() const { return is_of_device_; }
   // Whether [offset, offset + bytes) lies inside.
   bool contains(uint64_t offset, uint64_t bytes) const {
     return offset <= bytes_ && bytes <= bytes_ - offset;
@@ -52,14 +52,17 @@ class RegionState {
 
  private:
   RegionState() = default;
+  static Result<std::unique_ptr<RegionState>> make(const RailSet& rails, const MemoryRange& range,
+                                                   int fd);
 
   // A registration never outlives the protection domain it belongs to, whatever order the owners of
   // regions and connections drop them in.
   std::array<std::shared_ptr<Port>, kMaxRails> ports_;
   OwnedMemory memory_;
-  std::array<verbs::Mr, kMaxRails> mrs_;
+  std::array<MrShare, kMaxRails> mrs_;
   std::byte* base_ = nullptr;
   uint64_t bytes_ = 0;
+  bool is_of_device_ = false;
   std::array<uint32_t, kMaxRails> lkeys_{}, rkeys_{};
 };
 
