@@ -37,6 +37,13 @@ inline constexpr uint32_t kWindow = 256;
 inline constexpr uint32_t kMaxGroup = 8;     // messages of one receive
 inline constexpr uint32_t kReadWindow = 64;  // reads in flight
 
+// A byte of memory of another device that received something.
+struct FlushPoint {
+  const Region* region = nullptr;
+  uint64_t offset = 0;
+};
+inline constexpr uint32_t kMaxFlushPoints = 8;  // of one flush; none is not allowed
+
 class SendState;
 class RecvState;
 
@@ -89,6 +96,10 @@ class RecvConnection {
   // Reads `bytes` at `remote_offset` of a region that the sender exposed, without its help.
   NORIA_HOT Request* try_read(const Region& local, uint64_t local_offset,
                               const RemoteRegion& remote, uint64_t remote_offset, uint64_t bytes);
+  // Once done, what arrived in these memories is seen by their own device: flush.hpp. Null when as
+  // many are under way as can be, or the connection failed. The first one enters the kernel, and
+  // fails the connection if a device gives no queue pair for it.
+  Request* try_flush(std::span<const FlushPoint> points);
   void release(Request* request);
 
   Status status() const;

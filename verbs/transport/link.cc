@@ -98,7 +98,8 @@ Status of_transition(Status status) {
 }  // namespace
 
 Status Link::open(const Depths& depths) {
-  NORIA_TRY_ASSIGN(seat_, domain_.take_seat(wanted_qps_ * (depths.send + depths.recv)));
+  NORIA_TRY_ASSIGN(seat_, domain_.take_seat(wanted_qps_ * (depths.send + depths.recv) +
+                                            depths.other_completions));
   has_seat_ = true;
   id_base_ = WrId::base(seat_.index, seat_.generation);
   const verbs::Api& api = rails_->api();

@@ -28,6 +28,7 @@ class Link {
     uint32_t send = 1;
     uint32_t recv = 1;
     uint32_t inline_bytes = 0;
+    uint32_t other_completions = 0;  // of the connection that its queue pairs do not make
   };
 
   // Data goes from the sender to the receiver, and credits the other way.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "verbs/names.hpp"
 #include "verbs/transport/credit.hpp"
 
 namespace noria::transport {
@@ -23,7 +24,8 @@ Result<std::unique_ptr<RecvState>> RecvState::make(DomainState& domain,
   std::unique_ptr<RecvState> state(new RecvState(domain, options));
   NORIA_TRY(state->link_.open({.send = kCreditDepth + kReadDepth,
                                .recv = kPostedReceives,
-                               .inline_bytes = sizeof(wire::Credit)}));
+                               .inline_bytes = sizeof(wire::Credit),
+                               .other_completions = Flush::kWindow}));
   return state;
 }
 
@@ -131,12 +133,14 @@ void RecvState::release(Request* request) {
 void RecvState::on_completion(WrId id, verbs::Completion completion) {
   const auto success = completion.success();
   if (!success) [[unlikely]]
-    return link_.fail_by_completion(completion, id.qp());
+    return id.kind() == WrKind::flush ? on_flush_failed(completion, id.qp())
+                                      : link_.fail_by_completion(completion, id.qp());
   if (!link_.status().is_ok()) [[unlikely]]
     return;  // its request has ended already
   if (id.kind() == WrKind::receive) [[likely]]
     return on_piece(id.qp(), success);
   if (id.kind() == WrKind::read) return on_read(id);
+  if (id.kind() == WrKind::flush) return flush_->on_read(id);
   first_without_room_ += kBatch;  // a credit
 }
 
@@ -250,6 +254,36 @@ void RecvState::on_read(WrId id) {
 void RecvState::on_failed(Status status) {
   RequestAccess::fail_all(receives_, status);
   RequestAccess::fail_all(reads_, status);
+  if (flush_ != nullptr) flush_->on_failed(status);
+}
+
+Request* RecvState::try_flush(std::span<const FlushPoint> points) {
+  NORIA_CHECK(!points.empty() && points.size() <= kMaxFlushPoints, "a flush has 1 to 8 points");
+  if (!link_.status().is_ok()) return nullptr;
+  if (flush_ == nullptr) {
+    auto made = Flush::make(link_.rails(), link_.id_base());
+    if (!made) {
+      link_.fail(made.failure(), "a device gives no queue pair to flush device memory with");
+      return nullptr;
+    }
+    flush_ = std::move(*made);
+  }
+  const auto request = flush_->try_flush(points);
+  if (request) return *request;
+  link_.fail(request.failure(), "a device refused to read what arrived in device memory");
+  return nullptr;
+}
+
+void RecvState::on_flush_failed(verbs::Completion completion, uint32_t rail) {
+  const ibv_wc_status status = completion.wc_status();
+  char text[256];
+  std::snprintf(
+      text, sizeof text,
+      "%s cannot read back what arrived in device memory: %s (completion status %d, vendor "
+      "0x%x): %s",
+      link_.rails().rails[rail].port().info.device.c_str(), verbs::to_string(status),
+      static_cast<int>(status), completion.vendor_error(), verbs::advice(status));
+  link_.fail(Status::from_wc(Code::connection_lost, status), text);
 }
 
 RecvConnection::RecvConnection(std::unique_ptr<RecvState> state) : state_(std::move(state)) {}
@@ -263,6 +297,9 @@ Request* RecvConnection::try_read(const Region& local, uint64_t local_offset,
                                   const RemoteRegion& remote, uint64_t remote_offset,
                                   uint64_t bytes) {
   return state_->try_read(local.state(), local_offset, remote, remote_offset, bytes);
+}
+Request* RecvConnection::try_flush(std::span<const FlushPoint> points) {
+  return state_->try_flush(points);
 }
 Request* RecvConnection::try_recv_group(std::span<const RecvPart> parts) {
   return state_->try_recv_group(parts);

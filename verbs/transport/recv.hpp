@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "verbs/transport/flush.hpp"
 #include "verbs/transport/link.hpp"
 #include "verbs/transport/region_state.hpp"
 #include "verbs/transport/request_access.hpp"
@@ -41,6 +42,7 @@ class RecvState {
   NORIA_HOT void release(Request* request);
   NORIA_HOT Request* try_read(const RegionState* local, uint64_t local_offset,
                               const RemoteRegion& remote, uint64_t remote_offset, uint64_t bytes);
+  Request* try_flush(std::span<const FlushPoint> points);
   NORIA_HOT void on_completion(WrId id, verbs::Completion completion);
   NORIA_COLD void on_failed(Status status);
 
@@ -82,6 +84,7 @@ class RecvState {
   [[gnu::noinline]] NORIA_HOT void finish_in_order();
   NORIA_HOT void on_read(WrId id);
   NORIA_HOT void post_reads();
+  NORIA_COLD void on_flush_failed(verbs::Completion completion, uint32_t rail);
   NORIA_COLD void on_protocol_broken(const char* what, uint32_t imm);
 
   Link link_;
@@ -104,6 +107,8 @@ class RecvState {
   std::array<Request, kReadWindow> reads_;
   std::array<ReadJob, kReadWindow> jobs_;
   verbs::RdmaWr read_{IBV_WR_RDMA_READ, IBV_SEND_SIGNALED};
+
+  std::unique_ptr<Flush> flush_;  // once one was asked for
 };
 
 }  // namespace noria::transport

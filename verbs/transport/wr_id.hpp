@@ -19,6 +19,7 @@ enum class WrKind : uint8_t {
   receive = 1,  // receiver: a piece arrived
   credit = 2,   // receiver: a signalled credit, and with it all before it
   read = 3,     // receiver: a chunk of a read
+  flush = 4,    // receiver: a rail has flushed; the queue pair is the rail's
 };
 
 class WrId {
