@@ -1,20 +1,19 @@
-// What NCCL holds by a void pointer: a listener, and the two ends of a connection with their
-// requests and registrations.
+// What NCCL holds by a void pointer: a listener, the two ends of a connection with their requests,
+// and registered memory.
 //
 // Each connection has a domain of its own, because nobody can know which thread will drive it: the
-// one that set it up hands it over to the one that sends, receives and tests. Registering memory
-// meanwhile is safe from any thread.
+// one that set it up hands it over to the one that sends, receives and tests. Memory belongs to no
+// connection: it was registered with the device, and serves all that are made over it.
 //
-// Threads: register_memory() and deregister() any thread; the rest one at a time.
+// Threads: one at a time for an object; memory is immutable.
 #pragma once
 
 #include <array>
-#include <map>
 #include <memory>
+#include <utility>
 
 #include "base/check.hpp"
-#include "base/mutex.hpp"
-#include "base/result.hpp"
+#include "plugin/gpu_memory.hpp"
 #include "verbs/transport/connection.hpp"
 #include "verbs/transport/domain.hpp"
 #include "verbs/transport/listener.hpp"
@@ -46,12 +45,18 @@ struct Listening : Object {
 
   std::unique_ptr<transport::Domain> domain;
   std::unique_ptr<transport::Listener> listener;  // null once it has accepted
+  Flushing flushing = Flushing::never;            // of its device
 };
 
 // A connection under way; NCCL does not hold it, but calls again with the same handle.
 struct Connecting {
   std::unique_ptr<transport::Domain> domain;
   std::unique_ptr<transport::Connector> connector;
+};
+
+struct Memory {
+  transport::Region region;
+  const Context* context;
 };
 
 class Connection;
@@ -70,12 +75,9 @@ class Connection : public Object {
     for (Message& message : messages_) free_[free_count_++] = &message;
   }
 
-  Result<transport::Region*> register_memory(void* data, uint64_t bytes) NORIA_EXCLUDES(mutex_);
-  bool deregister(const void* region) NORIA_EXCLUDES(mutex_);  // false when it is none of ours
-
-  // What register_memory() gave; none at all for null, as NCCL passes with messages of no bytes.
+  // What NCCL calls an mhandle; none at all for null, as it passes with messages of no bytes.
   NORIA_HOT const transport::Region& region_of(const void* memory) const {
-    return memory != nullptr ? *static_cast<const transport::Region*>(memory) : no_memory_;
+    return memory != nullptr ? static_cast<const Memory*>(memory)->region : no_memory_;
   }
   transport::Domain& domain() { return *domain_; }
   NORIA_HOT Message* hold(transport::Request* request, uint32_t parts = 1) {
@@ -88,13 +90,12 @@ class Connection : public Object {
     message->connection = nullptr;
     free_[free_count_++] = message;
   }
+  bool has_room() const { return free_count_ != 0; }
   // True the first time: a failure is told once.
   bool is_news() { return !std::exchange(was_told_, true); }
 
  private:
   std::unique_ptr<transport::Domain> domain_;
-  Mutex mutex_;
-  std::map<const void*, std::unique_ptr<transport::Region>> regions_ NORIA_GUARDED_BY(mutex_);
   const transport::Region no_memory_;
   std::array<Message, transport::kWindow> messages_{};
   std::array<Message*, transport::kWindow> free_;  // the last let go is taken first: it is in cache
@@ -117,6 +118,7 @@ struct Receiving : Connection {
       : Connection(Kind::receiving, context, std::move(domain)), connection(std::move(made)) {}
 
   std::unique_ptr<transport::RecvConnection> connection;
+  Flushing flushing = Flushing::never;
 };
 
 }  // namespace noria::plugin

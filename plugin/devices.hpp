@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "plugin/abi/properties.hpp"
+#include "plugin/gpu_memory.hpp"
 #include "verbs/provider.hpp"
 
 namespace noria::plugin {
@@ -23,6 +24,8 @@ struct Device {
   std::string name;      // "mlx5_0"; "mlx5_0:2" where several ports of a device are active
   std::string pci_path;  // of the adapter's first function; empty when it is no PCI device
   uint64_t guid = 0;     // of the device; together with the port it tells ports apart
+  GpuMemory gpu_memory;
+  Flushing flushing = Flushing::never;
 };
 
 std::vector<Device> list_devices(const verbs::Provider& provider);
@@ -37,14 +40,16 @@ void describe(const Device& device, int index, Properties* out) {
   out->name = const_cast<char*>(device.name.c_str());
   out->pci_path = device.pci_path.empty() ? nullptr : const_cast<char*>(device.pci_path.c_str());
   out->guid = device.guid;
-  out->pointers = abi::kPointerHost;
+  out->pointers = abi::kPointerHost | (device.gpu_memory.by_address ? abi::kPointerCuda : 0) |
+                  (device.gpu_memory.by_descriptor ? abi::kPointerDmabuf : 0);
   out->speed_mbps = device.port.speed_mbps != 0 ? static_cast<int>(device.port.speed_mbps) : 10'000;
   out->port = device.port.port;
   out->latency_us = 0;
   out->max_connections = 65536;  // bounded by the device's queue pairs, not by us
   out->max_receives = abi::kMostReceives;
-  if constexpr (requires { out->is_registration_global; }) out->is_registration_global = 0;
-  if constexpr (requires { out->needs_flush; }) out->needs_flush = 0;
+  if constexpr (requires { out->is_registration_global; }) out->is_registration_global = 1;
+  if constexpr (requires { out->needs_flush; })
+    out->needs_flush = device.flushing == Flushing::always ? 1 : 0;
   if constexpr (requires { out->device_type; }) {
     out->device_type = abi::kDeviceHost;
     out->device_version = 0;

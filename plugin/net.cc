@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/log.hpp"
+#include "verbs/transport/memlock.hpp"
 #include "verbs/transport/wire.hpp"
 
 namespace noria::plugin {
@@ -133,6 +134,43 @@ uint64_t offset_in(const transport::Region& region, const void* data) {
   return reinterpret_cast<uintptr_t>(data) - reinterpret_cast<uintptr_t>(region.base());
 }
 
+// What to do about a registration that was refused.
+std::string advice_on(Status refusal, const transport::DeviceMemory& memory, int type) {
+  if (refusal.code() == Code::no_memory)
+    return transport::memlock_advice(transport::memlock_limit());
+  if (memory.dmabuf_fd >= 0)
+    return "set NCCL_DMABUF_ENABLE=0 to go by address, NCCL_NET_GDR_LEVEL=LOC to go through the "
+           "host";
+  if (type == abi::kPointerCuda)
+    return "load nvidia_peermem, or let NCCL go by dmabuf (NCCL_DMABUF_ENABLE=1)";
+  return "is all of it mapped, for writing too?";
+}
+
+Result register_memory(const char* function, void* comm, const transport::DeviceMemory& what,
+                       int type, void** memory) {
+  if (memory == nullptr) return refuse(function, "mhandle is NULL");
+  *memory = nullptr;
+  if (type != abi::kPointerHost && type != abi::kPointerCuda)
+    return refuse(function, "only host memory (type 1) and CUDA memory (type 2) are taken");
+  if (what.base == nullptr && what.bytes != 0) return refuse(function, "data is NULL");
+  Object* const object = registry().find(comm);
+  if (object == nullptr || object->kind() == Kind::listening)
+    return refuse(function, "not a connection of ours that is open");
+  transport::Domain& domain = static_cast<Connection&>(*object).domain();
+  const bool is_host = type == abi::kPointerHost && what.dmabuf_fd < 0;
+  auto region =
+      is_host ? domain.register_region(what.base, what.bytes) : domain.register_region(what);
+  if (!region)
+    return fail(region.failure(), std::string(function) + ": the device refused " +
+                                      std::to_string(what.bytes) +
+                                      (is_host ? " bytes of host memory" : " bytes of GPU memory") +
+                                      " (errno " + std::to_string(region.failure().raw()) +
+                                      "): " + advice_on(region.failure(), what, type));
+  *memory = registry().keep(
+      std::make_unique<Memory>(Memory{.region = std::move(*region), .context = object->context()}));
+  return Result::success;
+}
+
 Result close(const char* function, void* comm, Kind kind) {
   if (registry().take(comm, kind) == nullptr)
     return refuse(function, "not open, or not of this kind");
@@ -190,6 +228,7 @@ Result listen(void* context, int device, void* handle, void** listen_comm) {
   if (!domain) return domain.failure();
   auto object = std::make_unique<Listening>(static_cast<Context*>(context));
   object->domain = std::move(*domain);
+  object->flushing = find_device(setup.get(), device)->flushing;
   auto listener = transport::Listener::open(*object->domain, setup->host,
                                             connect_options(object->context()->traffic_class));
   if (!listener) return fail(listener.failure(), "cannot listen on " + setup->host);
@@ -248,8 +287,10 @@ Result accept(void* listen_comm, void** recv_comm) {
   if (!made) return fail(made.failure(), listening.listener->describe());
   if (*made == nullptr) return Result::success;
   listening.listener.reset();
-  *recv_comm = registry().keep(std::make_unique<Receiving>(
-      listening.context(), std::move(listening.domain), std::move(*made)));
+  auto receiving = std::make_unique<Receiving>(listening.context(), std::move(listening.domain),
+                                               std::move(*made));
+  receiving->flushing = listening.flushing;
+  *recv_comm = registry().keep(std::move(receiving));
   return Result::success;
 }
 
@@ -262,27 +303,22 @@ Result close_listen(void* listen_comm) {
 // ---- memory -------------------------------------------------------------------------------------
 
 Result reg_mr(void* comm, void* data, size_t bytes, int type, void** memory) {
-  if (memory == nullptr) return refuse("regMr", "mhandle is NULL");
-  *memory = nullptr;
-  if (type != abi::kPointerHost) return refuse("regMr", "only host memory (type 1) is taken");
-  if (data == nullptr && bytes != 0) return refuse("regMr", "data is NULL");
-  Object* const object = registry().find(comm);
-  if (object == nullptr || object->kind() == Kind::listening)
-    return refuse("regMr", "not a connection of ours that is open");
-  auto region = static_cast<Connection&>(*object).register_memory(data, bytes);
-  if (!region)
-    return fail(region.failure(), "regMr: the device refused " + std::to_string(bytes) +
-                                      " bytes: is `ulimit -l` large enough?");
-  *memory = *region;
-  return Result::success;
+  return register_memory("regMr", comm, {.base = data, .bytes = bytes}, type, memory);
+}
+
+Result reg_mr_dma_buf(void* comm, void* data, size_t bytes, int type, uint64_t offset, int fd,
+                      void** memory) {
+  if (fd < 0) return refuse("regMrDmaBuf", "not a descriptor");
+  return register_memory("regMrDmaBuf", comm,
+                         {.base = data, .bytes = bytes, .dmabuf_fd = fd, .dmabuf_offset = offset},
+                         type, memory);
 }
 
 Result dereg_mr(void* comm, void* memory) {
-  Object* const object = registry().find(comm);
+  const Object* const object = registry().find(comm);
   if (object == nullptr || object->kind() == Kind::listening)
     return refuse("deregMr", "not a connection of ours that is open");
-  if (!static_cast<Connection&>(*object).deregister(memory))
-    return refuse("deregMr", "not registered on this connection");
+  if (registry().take_memory(memory) == nullptr) return refuse("deregMr", "not registered");
   return Result::success;
 }
 
@@ -361,12 +397,31 @@ Result irecv(void* recv_comm, int count, void* const* data, const size_t* bytes,
   return Result::success;
 }
 
-Result iflush(void* recv_comm, int count, void** request) {
+Result iflush(void* recv_comm, int count, void* const* data, const int* bytes,
+              void* const* memories, void** request) {
   if (request == nullptr) return refuse("iflush", "request is NULL");
-  *request = nullptr;  // done: what was received in host memory is there
-  if (side_of<Receiving>(recv_comm, Kind::receiving) == nullptr)
-    return refuse("iflush", "not a recv comm");
-  if (!is_count(count)) return refuse("iflush", "1 to 8 receives are flushed at once");
+  *request = nullptr;  // done
+  auto* const side = side_of<Receiving>(recv_comm, Kind::receiving);
+  if (side == nullptr || count < 1 || count > int{transport::kMaxFlushPoints} || data == nullptr ||
+      bytes == nullptr || memories == nullptr)
+    return refuse("iflush", "not a recv comm, or not 1 to 8 receives");
+  std::array<transport::FlushPoint, transport::kMaxFlushPoints> points;
+  size_t used = 0;
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    const transport::Region& region = side->region_of(memories[i]);
+    if (needs_flush(side->flushing, region.is_of_device(), static_cast<uint64_t>(bytes[i])))
+      points[used++] = {.region = &region, .offset = offset_in(region, data[i])};
+  }
+  if (used == 0) return Result::success;
+  // Null would say that it is done.
+  transport::Request* const flushed =
+      side->has_room() ? side->connection->try_flush(std::span(points).first(used)) : nullptr;
+  if (flushed == nullptr) {
+    const Status status = side->connection->status();
+    return status.is_ok() ? refuse("iflush", "more requests are under way than NCCL may have")
+                          : fail(*side, status, text_of(*side));
+  }
+  *request = side->hold(flushed);
   return Result::success;
 }
 

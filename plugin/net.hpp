@@ -30,13 +30,16 @@ abi::Result connect(void* context, int device, int traffic_class, const void* ha
                     void** send_comm);
 abi::Result accept(void* listen_comm, void** recv_comm);
 abi::Result reg_mr(void* comm, void* data, size_t bytes, int type, void** memory);
+abi::Result reg_mr_dma_buf(void* comm, void* data, size_t bytes, int type, uint64_t offset, int fd,
+                           void** memory);
 abi::Result dereg_mr(void* comm, void* memory);
 
 NORIA_HOT abi::Result isend(void* send_comm, void* data, size_t bytes, int tag, void* memory,
                             void** request);
 NORIA_HOT abi::Result irecv(void* recv_comm, int count, void* const* data, const size_t* bytes,
                             const int* tags, void* const* memories, void** request);
-abi::Result iflush(void* recv_comm, int count, void** request);
+abi::Result iflush(void* recv_comm, int count, void* const* data, const int* bytes,
+                   void* const* memories, void** request);
 NORIA_HOT abi::Result test(void* request, int* is_done, int* bytes);
 
 abi::Result close_send(void* send_comm);

@@ -9,6 +9,21 @@
 namespace noria::plugin {
 namespace {
 
+// Moves out of `map` what `is_wanted` of key and value.
+template <class Map, class Predicate>
+std::vector<typename Map::mapped_type> take_all(Map& map, Predicate is_wanted) {
+  std::vector<typename Map::mapped_type> taken;
+  for (auto it = map.begin(); it != map.end();) {
+    if (is_wanted(*it)) {
+      taken.push_back(std::move(it->second));
+      it = map.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  return taken;
+}
+
 // Not an object with a destructor: at the end of a process it may be in use.
 constinit std::atomic<Registry*> the_registry{nullptr};
 constinit std::atomic<pid_t> its_process{0};
@@ -61,21 +76,19 @@ Context* Registry::shared() {
 }
 
 bool Registry::close(Context* context) {
-  // Freed without the lock: closing queue pairs takes its time.
+  // Freed without the lock, for closing queue pairs takes its time; memory after those who use it.
+  std::shared_ptr<const Setup> last_setup;
+  std::vector<std::unique_ptr<Memory>> memories;
   std::vector<std::unique_ptr<Object>> objects;
   std::vector<std::unique_ptr<Connecting>> connecting;
-  std::shared_ptr<const Setup> last_setup;
   const MutexLock lock(mutex_);
   const auto found = contexts_.find(context);
   if (found == contexts_.end() || context == shared_) return false;
-  for (auto it = objects_.begin(); it != objects_.end();) {
-    if (it->second->context() == context) objects.push_back(std::move(it->second));
-    it = it->second == nullptr ? objects_.erase(it) : std::next(it);
-  }
-  for (auto it = connecting_.begin(); it != connecting_.end();) {
-    if (it->first.first == context) connecting.push_back(std::move(it->second));
-    it = it->second == nullptr ? connecting_.erase(it) : std::next(it);
-  }
+  const auto is_its = [&](const auto& entry) { return entry.second->context() == context; };
+  objects = take_all(objects_, is_its);
+  connecting = take_all(connecting_, [&](const auto& way) { return way.first.first == context; });
+  memories =
+      take_all(memories_, [&](const auto& entry) { return entry.second->context == context; });
   contexts_.erase(found);
   if (contexts_.empty()) last_setup.swap(setup_);
   return true;
@@ -109,6 +122,20 @@ std::unique_ptr<Object> Registry::take(const void* object, Kind kind) {
   const auto found = objects_.find(object);
   if (found == objects_.end() || found->second->kind() != kind) return nullptr;
   return std::move(objects_.extract(found).mapped());
+}
+
+void* Registry::keep(std::unique_ptr<Memory> memory) {
+  const MutexLock lock(mutex_);
+  Memory* const kept = memory.get();
+  memories_.emplace(kept, std::move(memory));
+  return kept;
+}
+
+std::unique_ptr<Memory> Registry::take_memory(const void* memory) {
+  const MutexLock lock(mutex_);
+  const auto found = memories_.find(memory);
+  if (found == memories_.end()) return nullptr;
+  return std::move(memories_.extract(found).mapped());
 }
 
 std::unique_ptr<Connecting> Registry::resume(const Context* context, const HandleBytes& handle) {

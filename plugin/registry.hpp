@@ -49,6 +49,8 @@ class Registry {
   void* keep(std::unique_ptr<Object> object) NORIA_EXCLUDES(mutex_);
   Object* find(const void* object) NORIA_EXCLUDES(mutex_);  // null when it is none of ours
   std::unique_ptr<Object> take(const void* object, Kind kind) NORIA_EXCLUDES(mutex_);
+  void* keep(std::unique_ptr<Memory> memory) NORIA_EXCLUDES(mutex_);
+  std::unique_ptr<Memory> take_memory(const void* memory) NORIA_EXCLUDES(mutex_);
 
   // A connection that is under way to this handle; null when none is.
   std::unique_ptr<Connecting> resume(const Context* context, const HandleBytes& handle)
@@ -68,6 +70,7 @@ class Registry {
   std::shared_ptr<const Setup> setup_ NORIA_GUARDED_BY(mutex_);
   std::map<const Context*, std::unique_ptr<Context>> contexts_ NORIA_GUARDED_BY(mutex_);
   Context* shared_ NORIA_GUARDED_BY(mutex_) = nullptr;
+  std::map<const void*, std::unique_ptr<Memory>> memories_ NORIA_GUARDED_BY(mutex_);
   std::map<const void*, std::unique_ptr<Object>> objects_ NORIA_GUARDED_BY(mutex_);
   std::map<Way, std::unique_ptr<Connecting>> connecting_ NORIA_GUARDED_BY(mutex_);
 };

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <map>
 
 #include "base/log.hpp"
 #include "verbs/transport/interfaces.hpp"
+#include "verbs/transport/peer_memory.hpp"
 
 namespace noria::plugin {
 namespace {
@@ -38,6 +40,24 @@ std::string find_devices(Setup* setup) {
   setup->ports = std::make_unique<transport::OpenPorts>(*provider);
   setup->provider = std::move(*provider);
   return "";
+}
+
+// Asks each device, and says once for all that answer alike.
+void find_gpu_memory(Setup* setup) {
+  const verbs::ProviderKind kind = setup->provider->kind();
+  const std::string module = transport::peer_memory_module();
+  std::map<std::string, std::string> names;  // by what is said of them
+  for (Device& device : setup->devices) {
+    const auto port = setup->ports->open(device.port);
+    const bool takes_dmabuf = port && (*port)->registers_dmabuf();
+    device.gpu_memory = gpu_memory_of(kind, module, takes_dmabuf);
+    device.flushing = flushing_of(device.gpu_memory, kind, false);
+    std::string& alike = names[device.gpu_memory.text];
+    alike += (alike.empty() ? "" : ", ") + device.name;
+  }
+  std::string text;
+  for (const auto& [way, devices] : names) text += (text.empty() ? "" : "; ") + devices + " " + way;
+  log(LogLevel::info, "noria: GPU memory: %s", text.c_str());
 }
 
 void say_devices(const Setup& setup) {
@@ -74,10 +94,12 @@ std::shared_ptr<const Setup> Setup::load() {
     log(LogLevel::info, "noria is off: NORIA_DISABLE is set");
     return setup;
   }
-  if (const std::string reason = find_devices(setup.get()); !reason.empty())
+  if (const std::string reason = find_devices(setup.get()); !reason.empty()) {
     log(LogLevel::warn, "noria is off: %s", reason.c_str());
-  else
-    say_devices(*setup);
+    return setup;
+  }
+  say_devices(*setup);
+  find_gpu_memory(setup.get());
   return setup;
 }
 

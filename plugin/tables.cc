@@ -103,8 +103,9 @@ Result irecv_v10(void* recv_comm, int count, void** data, size_t* bytes, int* ta
   return irecv(recv_comm, count, data, bytes, tags, memories, request);
 }
 
-Result iflush_all(void* recv_comm, int count, void**, int*, void**, void** request) {
-  return iflush(recv_comm, count, request);
+Result iflush_all(void* recv_comm, int count, void** data, int* bytes, void** memories,
+                  void** request) {
+  return iflush(recv_comm, count, data, bytes, memories, request);
 }
 
 // ---- tables -------------------------------------------------------------------------------------
@@ -121,6 +122,7 @@ consteval abi::NetV7ToV8<Properties, RegisteredBytes> table_v7_to_v8(Result (*re
           .connect = connect_v9,
           .accept = accept_v7,
           .reg_mr = reg,
+          .reg_mr_dma_buf = reg_mr_dma_buf,
           .dereg_mr = dereg_mr,
           .isend = isend_v8,
           .irecv = irecv_v8,
@@ -141,6 +143,7 @@ consteval abi::NetV11ToV12<Properties, Virtual> table_v11_to_v12() {
           .connect = connect_v11,
           .accept = accept_v7,
           .reg_mr = reg_mr,
+          .reg_mr_dma_buf = reg_mr_dma_buf,
           .dereg_mr = dereg_mr,
           .isend = isend_v10,
           .irecv = irecv_v10,
@@ -168,6 +171,7 @@ NORIA_EXPORT abi::NetV6 ncclNetPlugin_v6{
     .connect = plugin::connect_v6,
     .accept = plugin::accept,
     .reg_mr = plugin::reg_mr_v7,
+    .reg_mr_dma_buf = plugin::reg_mr_dma_buf,
     .dereg_mr = plugin::dereg_mr,
     .isend = plugin::isend_v8,
     .irecv = plugin::irecv_v8,
@@ -191,6 +195,7 @@ NORIA_EXPORT abi::NetV9 ncclNetPlugin_v9{
     .connect = plugin::connect_v9,
     .accept = plugin::accept_v7,
     .reg_mr = plugin::reg_mr,
+    .reg_mr_dma_buf = plugin::reg_mr_dma_buf,
     .dereg_mr = plugin::dereg_mr,
     .isend = plugin::isend_v9,
     .irecv = plugin::irecv_v9,
@@ -209,6 +214,7 @@ NORIA_EXPORT abi::NetV10 ncclNetPlugin_v10{
     .connect = plugin::connect_v10,
     .accept = plugin::accept_v7,
     .reg_mr = plugin::reg_mr,
+    .reg_mr_dma_buf = plugin::reg_mr_dma_buf,
     .dereg_mr = plugin::dereg_mr,
     .isend = plugin::isend_v10,
     .irecv = plugin::irecv_v10,

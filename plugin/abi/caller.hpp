@@ -46,6 +46,9 @@ class Caller {
   virtual Result connect(void* context, int device, void* handle, void** comm) = 0;
   virtual Result accept(void* listen_comm, void** comm) = 0;
   virtual Result reg_mr(void* comm, void* data, size_t bytes, int type, void** memory) = 0;
+  // Only where optional_functions() has it.
+  virtual Result reg_mr_dma_buf(void* comm, void* data, size_t bytes, int type, uint64_t offset,
+                                int fd, void** memory) = 0;
   virtual Result dereg_mr(void* comm, void* memory) = 0;
   virtual Result isend(void* comm, void* data, size_t bytes, int tag, void* memory,
                        void** request) = 0;
@@ -135,6 +138,10 @@ class TableCaller : public Caller {
     } else {
       return t_.reg_mr(comm, data, bytes, type, memory);
     }
+  }
+  Result reg_mr_dma_buf(void* comm, void* data, size_t bytes, int type, uint64_t offset, int fd,
+                        void** memory) override {
+    return t_.reg_mr_dma_buf(comm, data, bytes, type, offset, fd, memory);
   }
   Result dereg_mr(void* comm, void* memory) override { return t_.dereg_mr(comm, memory); }
 

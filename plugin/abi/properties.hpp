@@ -12,6 +12,8 @@
 namespace noria::plugin::abi {
 
 inline constexpr int kPointerHost = 0x1;
+inline constexpr int kPointerCuda = 0x2;
+inline constexpr int kPointerDmabuf = 0x4;
 inline constexpr int kMostReceives = 8;  // that NCCL groups into one request
 inline constexpr int kDeviceHost = 0;    // no part of the plugin runs on the GPU
 

@@ -1,18 +1,29 @@
 // libnccl-net-noria.so: what connections cost, and the memory that is registered for them.
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <utility>
 #include <vector>
 
+#include "base/units.hpp"
+#include "tests/support/exported.hpp"
 #include "tests/support/nccl_driver.hpp"
+#include "tests/support/pattern.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace noria::test {
 namespace {
+
+using plugin::abi::kPointerCuda;
+using plugin::abi::kPointerDmabuf;
+using plugin::abi::kPointerHost;
 
 size_t open_descriptors() {
   const std::filesystem::directory_iterator entries("/proc/self/fd");
@@ -54,7 +65,7 @@ void connect_to_itself(Communicator& communicator, Ends& ends) {
   EXPECT_EQ(net.close_listen(listener), Result::success);
 }
 
-void close(Net& net, const Ends& ends) {
+void close_both(Net& net, const Ends& ends) {
   EXPECT_EQ(net.close_send(ends.sending), Result::success);
   EXPECT_EQ(net.close_recv(ends.receiving), Result::success);
 }
@@ -66,15 +77,237 @@ TEST_P(NcclMemory, Hundreds_of_connections_share_a_device_and_cost_three_descrip
     std::vector<Ends> connections(kCount);
     ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, connections[0]));
     const size_t first = open_descriptors();
-    close(*communicator.net, std::exchange(connections[0], {}));
+    close_both(*communicator.net, std::exchange(connections[0], {}));
     const size_t none = open_descriptors();
     for (Ends& ends : connections) ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
     // Expect: each end's control socket, and the memory of the sender's credits, which peers of the
     // software HCA map. The device is open once.
     EXPECT_EQ(open_descriptors() - first, 3 * (kCount - 1));
-    for (const Ends& ends : connections) close(*communicator.net, ends);
+    for (const Ends& ends : connections) close_both(*communicator.net, ends);
     // Expect: the last one closed the device.
     EXPECT_EQ(open_descriptors(), none);
+  });
+}
+
+// What NCCL's progress thread does: until a request is there.
+void* post(const std::function<Result(void**)>& call) {
+  const Nanoseconds deadline = now_ns() + 30_s;
+  void* request = nullptr;
+  while (request == nullptr && now_ns() < deadline) {
+    request = kStale;
+    if (call(&request) != Result::success) {
+      ADD_FAILURE() << last_warning();
+      return nullptr;
+    }
+  }
+  EXPECT_NE(request, nullptr);
+  return request;
+}
+
+// One message from one end to the other, done on both sides.
+void carry(Net& net, const Ends& ends, void* from, void* from_memory, void* to, void* to_memory,
+           size_t bytes) {
+  void* const received = post(
+      [&](void** request) { return net.irecv(ends.receiving, to, bytes, to_memory, request); });
+  ASSERT_NE(received, nullptr);
+  void* const sent = post(
+      [&](void** request) { return net.isend(ends.sending, from, bytes, from_memory, request); });
+  ASSERT_NE(sent, nullptr);
+  EXPECT_EQ(finish(net, sent), static_cast<int>(bytes));
+  EXPECT_EQ(finish(net, received), static_cast<int>(bytes));
+}
+
+// As NCCL waits for a flush: without sizes.
+void finish_flush(Net& net, void* request) {
+  const Nanoseconds deadline = now_ns() + 30_s;
+  int is_done = 0;
+  while (is_done == 0 && now_ns() < deadline)
+    ASSERT_EQ(net.test(request, &is_done, nullptr), Result::success) << last_warning();
+  EXPECT_EQ(is_done, 1);
+}
+
+TEST_P(NcclMemory, What_was_received_in_GPU_memory_is_seen_once_NCCL_has_flushed) {
+  setenv("NORIA_SOFT_PLACE", "late", 1);  // keeps back what arrives by descriptor
+  alone([] {
+    Communicator communicator(GetParam());
+    Net& net = *communicator.net;
+    SeenDevice device;
+    ASSERT_EQ(net.get_properties(0, &device), Result::success);
+    EXPECT_EQ(device.pointers, kPointerHost | kPointerDmabuf);
+    EXPECT_EQ(device.needs_flush, GetParam() >= 9 ? 1 : 0);
+    Ends ends;
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    std::vector<std::byte> host(256_KiB);
+    void* from = nullptr;
+    ASSERT_EQ(net.reg_mr(ends.sending, host.data(), host.size(), kPointerHost, &from),
+              Result::success);
+    // NCCL closes the descriptor when it is registered.
+    constexpr size_t kOffset = 64_KiB;
+    const Exported gpu(kOffset + host.size());
+    void* to = kStale;
+    const int fd = dup(gpu.fd());
+    ASSERT_EQ(net.reg_mr_dma_buf(ends.receiving, gpu.data() + kOffset, host.size(), kPointerCuda,
+                                 kOffset, fd, &to),
+              Result::success)
+        << last_warning();
+    close(fd);
+    for (const size_t bytes : {size_t{8}, size_t{4096}, host.size()}) {
+      paint(host.data(), bytes, bytes);
+      std::byte* data = gpu.data() + kOffset;
+      ASSERT_NO_FATAL_FAILURE(carry(net, ends, host.data(), from, data, to, bytes));
+      EXPECT_FALSE(gpu.sees(kOffset, bytes, bytes)) << bytes;
+      void* flush = kStale;
+      ASSERT_EQ(net.iflush(ends.receiving, data, static_cast<int>(bytes), to, &flush),
+                Result::success)
+          << last_warning();
+      ASSERT_TRUE(flush != nullptr && flush != kStale);
+      ASSERT_NO_FATAL_FAILURE(finish_flush(net, flush));
+      EXPECT_TRUE(gpu.sees(kOffset, bytes, bytes)) << bytes;
+    }
+    EXPECT_EQ(net.dereg_mr(ends.sending, from), Result::success);
+    EXPECT_EQ(net.dereg_mr(ends.receiving, to), Result::success);
+    close_both(net, ends);
+  });
+  unsetenv("NORIA_SOFT_PLACE");
+}
+
+TEST_P(NcclMemory, A_flush_of_nothing_or_of_host_memory_is_done_at_once) {
+  alone([] {
+    Communicator communicator(GetParam());
+    Net& net = *communicator.net;
+    Ends ends;
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    const Exported gpu(4096);
+    std::vector<std::byte> host(4096);
+    void* gpu_memory = nullptr;
+    void* host_memory = nullptr;
+    ASSERT_EQ(net.reg_mr_dma_buf(ends.receiving, gpu.data(), gpu.bytes(), kPointerCuda, 0, gpu.fd(),
+                                 &gpu_memory),
+              Result::success);
+    ASSERT_EQ(net.reg_mr(ends.receiving, host.data(), host.size(), kPointerHost, &host_memory),
+              Result::success);
+    void* flush = kStale;
+    EXPECT_EQ(net.iflush(ends.receiving, gpu.data(), 0, gpu_memory, &flush), Result::success);
+    EXPECT_EQ(flush, nullptr);
+    flush = kStale;
+    EXPECT_EQ(net.iflush(ends.receiving, host.data(), 4096, host_memory, &flush), Result::success);
+    EXPECT_EQ(flush, nullptr);
+    flush = kStale;
+    EXPECT_EQ(net.iflush(ends.receiving, nullptr, 0, nullptr, &flush), Result::success);
+    EXPECT_EQ(flush, nullptr);
+    flush = kStale;
+    EXPECT_EQ(net.iflush(ends.sending, gpu.data(), 8, gpu_memory, &flush),
+              Result::invalid_argument);
+    EXPECT_EQ(flush, nullptr);
+    // A connection that is closed with a flush under way, and memory that nobody deregisters.
+    ASSERT_EQ(net.iflush(ends.receiving, gpu.data(), 8, gpu_memory, &flush), Result::success);
+    EXPECT_NE(flush, nullptr);
+    close_both(net, ends);
+  });
+}
+
+TEST_P(NcclMemory, Memory_serves_all_connections_of_its_device_and_outlives_the_one_it_came_by) {
+  alone([] {
+    Communicator communicator(GetParam());
+    Net& net = *communicator.net;
+    SeenDevice device;
+    ASSERT_EQ(net.get_properties(0, &device), Result::success);
+    EXPECT_EQ(device.is_registration_global, GetParam() >= 8 ? 1 : 0);
+    Ends first, second;
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, first));
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, second));
+    std::vector<std::byte> memory(8192);
+    void* registered = nullptr;
+    ASSERT_EQ(net.reg_mr(first.sending, memory.data(), memory.size(), kPointerHost, &registered),
+              Result::success);
+    close_both(net, first);
+    paint(memory.data(), 4096, 7);
+    ASSERT_NO_FATAL_FAILURE(
+        carry(net, second, memory.data(), registered, memory.data() + 4096, registered, 4096));
+    EXPECT_EQ(first_wrong(memory.data() + 4096, 4096, 7), size_t{4096});
+    EXPECT_EQ(net.dereg_mr(second.receiving, registered), Result::success);
+    // Expect: once.
+    EXPECT_EQ(net.dereg_mr(second.receiving, registered), Result::invalid_argument);
+    close_both(net, second);
+  });
+}
+
+TEST_P(NcclMemory, The_same_range_is_registered_with_the_device_once) {
+  // Two registrations are made with each pair of connections: the sender's credits, and the test's.
+  setenv("NORIA_SOFT_FAULTS", "call=reg_mr: after calls=2 do fail errno=12", 1);
+  alone([] {
+    Communicator communicator(GetParam());
+    Net& net = *communicator.net;
+    Ends ends;
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    std::vector<std::byte> memory(8192);
+    std::array<void*, 3> registered{};
+    const std::array<void*, 3> comms{ends.sending, ends.receiving, ends.sending};
+    for (size_t i = 0; i < registered.size(); ++i)
+      ASSERT_EQ(net.reg_mr(comms[i], memory.data(), memory.size(), kPointerHost, &registered[i]),
+                Result::success)
+          << i << ": " << last_warning();
+    // Expect: another range is another, and met the fault.
+    void* other = kStale;
+    EXPECT_EQ(net.reg_mr(comms[0], memory.data(), 4096, kPointerHost, &other),
+              Result::system_error);
+    EXPECT_EQ(other, nullptr);
+    for (size_t i = 0; i < registered.size(); ++i)
+      EXPECT_EQ(net.dereg_mr(comms[i], registered[i]), Result::success);
+    close_both(net, ends);
+  });
+  unsetenv("NORIA_SOFT_FAULTS");
+}
+
+TEST_P(NcclMemory, A_refused_registration_says_what_to_do) {
+  setenv("NORIA_SOFT_FAULTS", "call=reg_mr: after calls=1 do fail errno=12", 1);
+  alone([] {
+    const rlimit low{.rlim_cur = 64_KiB, .rlim_max = 64_KiB};
+    ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &low), 0);
+    Communicator communicator(GetParam());
+    Net& net = *communicator.net;
+    Ends ends;
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    std::vector<std::byte> memory(4096);
+    void* out = kStale;
+    // No room.  Expect: the limit, and all the places where it is set.
+    EXPECT_EQ(net.reg_mr(ends.sending, memory.data(), 4096, kPointerHost, &out),
+              Result::system_error);
+    EXPECT_EQ(out, nullptr);
+    for (const char* part : {"4096 bytes of host memory", "64 KiB", "ulimit -l unlimited",
+                             "/etc/security/limits.conf", "LimitMEMLOCK"})
+      EXPECT_TRUE(contains(last_warning(), part)) << last_warning();
+    // An address that is a GPU's.  Expect: what would make it known.
+    void* const far = reinterpret_cast<void*>(0x7e0000000000);
+    EXPECT_EQ(net.reg_mr(ends.sending, far, 4096, kPointerCuda, &out), Result::invalid_usage);
+    EXPECT_TRUE(contains(last_warning(), "nvidia_peermem")) << last_warning();
+    EXPECT_EQ(net.reg_mr(ends.sending, far, 4096, kPointerHost, &out), Result::invalid_usage);
+    EXPECT_TRUE(contains(last_warning(), "mapped")) << last_warning();
+    // A descriptor of no memory, none at all, and memory of no known kind.
+    std::array<int, 2> ends_of_pipe{};
+    ASSERT_EQ(pipe(ends_of_pipe.data()), 0);
+    EXPECT_NE(net.reg_mr_dma_buf(ends.sending, memory.data(), 4096, kPointerCuda, 0,
+                                 ends_of_pipe[0], &out),
+              Result::success);
+    EXPECT_TRUE(contains(last_warning(), "NCCL_DMABUF_ENABLE=0")) << last_warning();
+    EXPECT_EQ(net.reg_mr_dma_buf(ends.sending, memory.data(), 4096, kPointerCuda, 0, -1, &out),
+              Result::invalid_argument);
+    EXPECT_EQ(net.reg_mr(ends.sending, memory.data(), 4096, 4, &out), Result::invalid_argument);
+    EXPECT_EQ(out, nullptr);
+    close_both(net, ends);
+  });
+  unsetenv("NORIA_SOFT_FAULTS");
+}
+
+TEST_P(NcclMemory, How_GPU_memory_is_reached_is_said_in_one_line) {
+  alone([] {
+    const Communicator communicator(GetParam());
+    std::vector<std::string> said;
+    for (const std::string& line : logged_lines())
+      if (contains(line, "GPU memory")) said.push_back(line);
+    ASSERT_EQ(said.size(), 1u);
+    EXPECT_TRUE(contains(said[0], "by dmabuf, else through host memory: the software HCA"))
+        << said[0];
   });
 }
 

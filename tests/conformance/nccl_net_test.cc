@@ -116,7 +116,7 @@ TEST_P(NcclNet, A_table_has_the_name_and_leaves_out_what_is_optional) {
   alone([] {
     const Communicator communicator(GetParam());
     EXPECT_EQ(communicator.net->name(), "noria");
-    EXPECT_EQ(communicator.net->optional_functions(), "");
+    EXPECT_EQ(communicator.net->optional_functions(), " regMrDmaBuf");
     EXPECT_EQ(communicator.net->has_finalize(), GetParam() >= 11);
   });
 }
@@ -134,7 +134,7 @@ TEST_P(NcclNet, Every_field_of_a_device_is_written) {
       ASSERT_EQ(net.get_properties(i, &seen[static_cast<size_t>(i)]), Result::success);
     for (const SeenDevice& device : seen) {
       EXPECT_EQ(device.unwritten, 0u);
-      EXPECT_EQ(device.pointers, kPointerHost);
+      EXPECT_EQ(device.pointers, kPointerHost | plugin::abi::kPointerDmabuf);
       EXPECT_EQ(device.port, 1);
       EXPECT_EQ(device.max_receives, 8);
     }

@@ -5,7 +5,6 @@
 #include "base/log.hpp"
 #include "tests/support/exported.hpp"
 #include "tests/support/transport_pair.hpp"
-#include "verbs/mr.hpp"
 #include "verbs/transport/port.hpp"
 
 namespace noria::transport {
@@ -60,7 +59,7 @@ TEST_F(TransportMemoryFault, A_descriptor_that_no_device_takes_is_registered_by_
   replace([](Symbols& symbols) { symbols.reg_dmabuf_mr = &take_no_dmabuf; });
   auto port = Port::open(provider_, provider_->ports().front());
   ASSERT_TRUE(port.is_ok());
-  EXPECT_FALSE(verbs::can_register_dmabuf((*port)->api(), (*port)->pd()));
+  EXPECT_FALSE((*port)->registers_dmabuf());
   port->reset();
   set_log_sink(&count_lines);
   set_log_level(LogLevel::info);
@@ -86,7 +85,7 @@ TEST_F(TransportMemoryFault, A_library_without_the_function_takes_no_descriptors
   replace([](Symbols& symbols) { symbols.reg_dmabuf_mr = nullptr; });
   auto port = Port::open(provider_, provider_->ports().front());
   ASSERT_TRUE(port.is_ok());
-  EXPECT_FALSE(verbs::can_register_dmabuf((*port)->api(), (*port)->pd()));
+  EXPECT_FALSE((*port)->registers_dmabuf());
 }
 
 TEST_F(TransportMemoryFault, A_flush_that_gets_no_queue_pair_ends_the_connection_and_says_why) {

@@ -1,5 +1,5 @@
-// Memory that stands for another device's: a file in memory, which a network device registers by its
-// descriptor, and what its own device sees of it.
+// Memory that stands for another device's: a file in memory, which a network device registers by
+// its descriptor, and what its own device sees of it.
 //
 // Threads: one at a time.
 #pragma once

@@ -76,6 +76,8 @@ Result Net::get_properties(int device, SeenDevice* seen) {
            .speed_mbps = one.speed_mbps,
            .port = one.port,
            .max_receives = one.max_receives,
+           .is_registration_global = one.is_registration_global,
+           .needs_flush = one.needs_flush,
            .unwritten = differ - std::min(differ, padding_of(version_))};
   EXPECT_EQ(one.parts.count, 1);
   EXPECT_EQ(one.parts.devices[0], device);

@@ -42,6 +42,8 @@ struct SeenDevice {
   int speed_mbps = 0;
   int port = 0;
   int max_receives = 0;
+  int is_registration_global = 0;
+  int needs_flush = 0;
   size_t unwritten = 0;
 };
 
@@ -72,6 +74,10 @@ class Net {
   Result accept(void* listen_comm, void** comm) { return caller_->accept(listen_comm, comm); }
   Result reg_mr(void* comm, void* data, size_t bytes, int type, void** memory) {
     return caller_->reg_mr(comm, data, bytes, type, memory);
+  }
+  Result reg_mr_dma_buf(void* comm, void* data, size_t bytes, int type, uint64_t offset, int fd,
+                        void** memory) {
+    return caller_->reg_mr_dma_buf(comm, data, bytes, type, offset, fd, memory);
   }
   Result dereg_mr(void* comm, void* memory) { return caller_->dereg_mr(comm, memory); }
   Result isend(void* comm, void* data, size_t bytes, void* memory, void** request, int tag = kTag) {

@@ -2,8 +2,8 @@
 //
 // A write to a GPU is posted on the bus: the message that announces it may be complete before its
 // bytes are there. A read by the same network device comes behind them and pushes them on. So each
-// rail of a connection reads one byte of each memory that received something, over a queue pair that
-// is connected to itself, on that rail alone.
+// rail of a connection reads one byte of each memory that received something, over a queue pair
+// that is connected to itself, on that rail alone.
 //
 // Made for a connection when it is first asked for: host memory never needs it, nor do GPUs that
 // order by themselves, and a queue pair for each rail is not cheap.

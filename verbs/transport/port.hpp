@@ -32,6 +32,8 @@ class Port {
   ibv_context* context() const { return device_.context.get(); }
   ibv_pd* pd() const { return device_.pd.get(); }
   MrCache& registrations() { return registrations_; }
+  // Whether the device can at all; asks it.
+  bool registers_dmabuf() const { return verbs::can_register_dmabuf(api(), pd()); }
   // That device memory is registered by its address, and why: said once.
   void say_no_dmabuf(Status refusal);
 

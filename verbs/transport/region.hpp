@@ -1,8 +1,8 @@
 // Region: memory that a Domain registered, and RemoteRegion: a peer's, as it travels on the wire.
 //
-// A Region may be made from any thread and is deregistered with the object, unless another Region of
-// the same range on the same port still stands; no byte lands in it after the destructor of the last
-// returns. Memory made by Domain::allocate() belongs to its Region.
+// A Region may be made from any thread and is deregistered with the object, unless another Region
+// of the same range on the same port still stands; no byte lands in it after the destructor of the
+// last returns. Memory made by Domain::allocate() belongs to its Region.
 //
 // Threads: one at a time per object; distinct objects from any thread.
 #pragma once
@@ -25,8 +25,8 @@ struct RemoteRegion {
 };
 static_assert(sizeof(RemoteRegion) == 32);
 
-// Memory of another device, a GPU: by the descriptor that its driver exports it by, or, where that is
-// -1, by its address, which a peer memory module of the kernel must understand.
+// Memory of another device, a GPU: by the descriptor that its driver exports it by, or, where that
+// is -1, by its address, which a peer memory module of the kernel must understand.
 struct DeviceMemory {
   void* base = nullptr;
   uint64_t bytes = 0;
