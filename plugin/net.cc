@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/log.hpp"
-#include "verbs/transport/memlock.hpp"
+#include "verbs/transport/limits.hpp"
 #include "verbs/transport/wire.hpp"
 
 namespace noria::plugin {
@@ -60,7 +60,11 @@ NORIA_COLD Result refuse(const char* function, const char* what) {
 }
 
 NORIA_COLD Result fail(Status status, const std::string& text) {
-  log(LogLevel::warn, "noria: %s (%s)", text.c_str(), to_string(status.code()));
+  std::string advice;
+  if (status.code() == Code::no_memory)
+    advice = advice_on(status, transport::Limits::of_this_process());
+  log(LogLevel::warn, "noria: %s (%s)%s%s", text.c_str(), to_string(status.code()),
+      advice.empty() ? "" : ": ", advice.c_str());
   return result_of(status);
 }
 
@@ -134,16 +138,15 @@ uint64_t offset_in(const transport::Region& region, const void* data) {
   return reinterpret_cast<uintptr_t>(data) - reinterpret_cast<uintptr_t>(region.base());
 }
 
-// What to do about a registration that was refused.
-std::string advice_on(Status refusal, const transport::DeviceMemory& memory, int type) {
-  if (refusal.code() == Code::no_memory)
-    return transport::memlock_advice(transport::memlock_limit());
+// What to do about a registration that was refused for what it is.
+std::string advice_on_kind(Status refusal, const transport::DeviceMemory& memory, int type) {
+  if (refusal.code() == Code::no_memory) return "";
   if (memory.dmabuf_fd >= 0)
-    return "set NCCL_DMABUF_ENABLE=0 to go by address, NCCL_NET_GDR_LEVEL=LOC to go through the "
+    return ": set NCCL_DMABUF_ENABLE=0 to go by address, NCCL_NET_GDR_LEVEL=LOC to go through the "
            "host";
   if (type == abi::kPointerCuda)
-    return "load nvidia_peermem, or let NCCL go by dmabuf (NCCL_DMABUF_ENABLE=1)";
-  return "is all of it mapped, for writing too?";
+    return ": load nvidia_peermem, or let NCCL go by dmabuf (NCCL_DMABUF_ENABLE=1)";
+  return ": is all of it mapped, for writing too?";
 }
 
 Result register_memory(const char* function, void* comm, const transport::DeviceMemory& what,
@@ -164,8 +167,8 @@ Result register_memory(const char* function, void* comm, const transport::Device
     return fail(region.failure(), std::string(function) + ": the device refused " +
                                       std::to_string(what.bytes) +
                                       (is_host ? " bytes of host memory" : " bytes of GPU memory") +
-                                      " (errno " + std::to_string(region.failure().raw()) +
-                                      "): " + advice_on(region.failure(), what, type));
+                                      ", errno " + std::to_string(region.failure().raw()) +
+                                      advice_on_kind(region.failure(), what, type));
   *memory = registry().keep(
       std::make_unique<Memory>(Memory{.region = std::move(*region), .context = object->context()}));
   return Result::success;

@@ -299,6 +299,35 @@ TEST_P(NcclMemory, A_refused_registration_says_what_to_do) {
   unsetenv("NORIA_SOFT_FAULTS");
 }
 
+TEST_P(NcclMemory, A_connection_for_which_a_limit_has_no_room_says_which) {
+  // The device gives no queue pair.  Expect: as of a registration.
+  setenv("NORIA_SOFT_FAULTS", "call=create_qp: after calls=0 do fail errno=12", 1);
+  alone([] {
+    Communicator communicator(GetParam());
+    Net& net = *communicator.net;
+    NetHandle handle{};
+    void* listener = nullptr;
+    void* comm = kStale;
+    ASSERT_EQ(net.listen(communicator.context, 0, handle.data(), &listener), Result::success);
+    EXPECT_EQ(net.connect(communicator.context, 0, handle.data(), &comm), Result::system_error);
+    EXPECT_EQ(comm, nullptr);
+    EXPECT_TRUE(contains(last_warning(), "locked memory")) << last_warning();
+    EXPECT_EQ(net.close_listen(listener), Result::success);
+  });
+  unsetenv("NORIA_SOFT_FAULTS");
+  alone([] {
+    Communicator communicator(GetParam());
+    const rlimit none{.rlim_cur = 0, .rlim_max = 1024};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    NetHandle handle{};
+    void* listener = kStale;
+    EXPECT_EQ(communicator.net->listen(communicator.context, 0, handle.data(), &listener),
+              Result::system_error);
+    EXPECT_EQ(listener, nullptr);
+    EXPECT_TRUE(contains(last_warning(), "ulimit -n")) << last_warning();
+  });
+}
+
 TEST_P(NcclMemory, How_GPU_memory_is_reached_is_said_in_one_line) {
   alone([] {
     const Communicator communicator(GetParam());

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 
-#include "verbs/transport/memlock.hpp"
 #include "verbs/transport/peer_memory.hpp"
 
 namespace noria::plugin {
@@ -78,12 +77,6 @@ TEST(Peer_memory, Is_found_under_each_of_its_names) {
     EXPECT_EQ(transport::peer_memory_module(root.string()), name);
   }
   fs::remove_all(root);
-}
-
-TEST(Memlock, The_advice_names_the_limit_or_that_there_is_none) {
-  EXPECT_NE(transport::memlock_advice(8u << 20).find("is 8192 KiB: raise it"), std::string::npos);
-  EXPECT_EQ(transport::memlock_advice(transport::kNoMemlockLimit).find("ulimit"),
-            std::string::npos);
 }
 
 }  // namespace
