@@ -51,7 +51,7 @@ void find_gpu_memory(Setup* setup) {
     const auto port = setup->ports->open(device.port);
     const bool takes_dmabuf = port && (*port)->registers_dmabuf();
     device.gpu_memory = gpu_memory_of(kind, module, takes_dmabuf);
-    device.flushing = flushing_of(device.gpu_memory, kind, false);
+    device.flushing = flushing_of(device.gpu_memory, kind, setup->params.flush_disable);
     std::string& alike = names[device.gpu_memory.text];
     alike += (alike.empty() ? "" : ", ") + device.name;
   }

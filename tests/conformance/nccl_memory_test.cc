@@ -171,6 +171,29 @@ TEST_P(NcclMemory, What_was_received_in_GPU_memory_is_seen_once_NCCL_has_flushed
   unsetenv("NORIA_SOFT_PLACE");
 }
 
+TEST_P(NcclMemory, Nothing_is_flushed_where_that_is_off) {
+  setenv("NCCL_GDR_FLUSH_DISABLE", "1", 1);
+  alone([] {
+    Communicator communicator(GetParam());
+    Net& net = *communicator.net;
+    SeenDevice device;
+    ASSERT_EQ(net.get_properties(0, &device), Result::success);
+    EXPECT_EQ(device.needs_flush, 0);
+    Ends ends;
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    const Exported gpu(4096);
+    void* memory = nullptr;
+    ASSERT_EQ(net.reg_mr_dma_buf(ends.receiving, gpu.data(), gpu.bytes(), kPointerCuda, 0, gpu.fd(),
+                                 &memory),
+              Result::success);
+    void* flush = kStale;
+    EXPECT_EQ(net.iflush(ends.receiving, gpu.data(), 8, memory, &flush), Result::success);
+    EXPECT_EQ(flush, nullptr);
+    close_both(net, ends);
+  });
+  unsetenv("NCCL_GDR_FLUSH_DISABLE");
+}
+
 TEST_P(NcclMemory, A_flush_of_nothing_or_of_host_memory_is_done_at_once) {
   alone([] {
     Communicator communicator(GetParam());

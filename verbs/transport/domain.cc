@@ -242,7 +242,8 @@ Result<Region> Domain::register_region(void* base, uint64_t bytes) {
 }
 
 Result<Region> Domain::register_region(const DeviceMemory& memory) {
-  NORIA_TRY_ASSIGN(auto state, RegionState::over(*state_->rails(), memory));
+  NORIA_TRY_ASSIGN(auto state,
+                   RegionState::over(*state_->rails(), memory, payload_ordering(state_->params())));
   return Region(std::move(state));
 }
 

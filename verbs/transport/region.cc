@@ -79,10 +79,11 @@ Result<std::unique_ptr<RegionState>> RegionState::over(const RailSet& rails, voi
 }
 
 Result<std::unique_ptr<RegionState>> RegionState::over(const RailSet& rails,
-                                                       const DeviceMemory& memory) {
+                                                       const DeviceMemory& memory,
+                                                       verbs::Ordering ordering) {
   MemoryRange range{.address = reinterpret_cast<uintptr_t>(memory.base),
                     .bytes = memory.bytes,
-                    .ordering = verbs::Ordering::relaxed};
+                    .ordering = ordering};
   if (memory.dmabuf_fd >= 0) {
     range.way = MemoryRange::Way::descriptor;
     range.offset = memory.dmabuf_offset;

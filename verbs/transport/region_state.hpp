@@ -34,8 +34,8 @@ class RegionState {
  public:
   static Result<std::unique_ptr<RegionState>> over(const RailSet& rails, void* base, uint64_t bytes,
                                                    verbs::Ordering ordering);
-  static Result<std::unique_ptr<RegionState>> over(const RailSet& rails,
-                                                   const DeviceMemory& memory);
+  static Result<std::unique_ptr<RegionState>> over(const RailSet& rails, const DeviceMemory& memory,
+                                                   verbs::Ordering ordering);
   static Result<std::unique_ptr<RegionState>> allocate(const RailSet& rails, uint64_t bytes,
                                                        verbs::Ordering ordering);
 
