@@ -9,6 +9,8 @@
 #include "verbs/names.hpp"
 #include "verbs/port_path.hpp"
 
+#include "verbs/pcie.hpp"
+
 namespace noria::verbs {
 namespace {
 
@@ -77,6 +79,7 @@ PortInfo describe_port(const ibv_device& device, uint8_t number, const WidePortA
   info.max_mtu_bytes = mtu_bytes(attr.max_mtu);
   info.sysfs_path = device.ibdev_path;
   info.numa_node = read_numa_node(info.sysfs_path);
+  if (!info.sysfs_path.empty()) info.pcie_mbps = pcie_mbps(info.sysfs_path + "/device");
   return info;
 }
 

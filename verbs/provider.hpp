@@ -35,6 +35,7 @@ struct PortInfo {
   const char* state = "";    // in words
   bool is_ethernet = false;  // RoCE: addressed by GID; else InfiniBand: by LID
   uint32_t speed_mbps = 0;
+  uint32_t pcie_mbps = 0;  // what its bus carries; 0: not known
   uint16_t lid = 0;
   uint32_t mtu_bytes = 0, max_mtu_bytes = 0;
   int numa_node = -1;

@@ -81,7 +81,7 @@ struct Flow {
 };
 
 struct Scenario {
-  unsigned rails = 1;
+  std::array<unsigned, 2> rails{1, 1};  // of each side
   uint64_t stripe_min = 0;
   std::array<bool, 2> sleeps{};  // a side that has nothing to do
   std::vector<Flow> flows;
@@ -136,7 +136,7 @@ void group(Dice& dice, uint32_t most, Flow* flow) {
 Scenario scenario_of(uint64_t seed) {
   Dice dice(seed);
   Scenario scenario;
-  scenario.rails = static_cast<unsigned>(dice.between(1, kMaxRails));
+  for (unsigned& rails : scenario.rails) rails = static_cast<unsigned>(dice.between(1, kMaxRails));
   scenario.stripe_min = dice.between(4_KiB, dice.one_in(2) ? 8_KiB : 1_MiB);
   for (bool& sleeps : scenario.sleeps) sleeps = dice.one_in(4);
   scenario.flows.resize(dice.between(1, 3));
@@ -390,7 +390,7 @@ class Receiver {
 void run_side(Post& post, const Scenario& scenario) {
   Params params = test::params_from_environment();
   params.stripe_min_bytes = scenario.stripe_min;
-  TransportEnd end(params, scenario.rails);
+  TransportEnd end(params, scenario.rails[static_cast<size_t>(post.side)]);
   ASSERT_NE(end.domain, nullptr);
   std::deque<Sender> senders;
   std::deque<Receiver> receivers;

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "tests/fuzz/input.hpp"
 #include "verbs/transport/control.hpp"
 #include "verbs/transport/credit.hpp"
@@ -35,21 +37,24 @@ void check_credit(const wire::Credit& given, uint64_t sequence) {
   NORIA_CHECK(static_cast<bool>(read_credit(slot, sequence)) == is_whole,
               "a credit counts when both halves are of its message");
   wire::Credit made;
-  set_credit(&made, sequence, slot.match, slot.address, slot.bytes, slot.rkeys);
+  std::array<uint32_t, kMaxRails> keys;
+  std::copy(slot.first_keys.begin(), slot.first_keys.end(), keys.begin());
+  std::copy(slot.other_keys.begin(), slot.other_keys.end(), keys.begin() + slot.first_keys.size());
+  set_credit(&made, sequence, slot.match, slot.address, slot.bytes, keys);
   const CreditView view = read_credit(made, sequence);
   NORIA_CHECK(view && view.address() == slot.address && view.bytes() == slot.bytes &&
                   view.match() == slot.match,
               "a credit is read as it was made");
+  for (unsigned rail = 0; rail < kMaxRails; ++rail)
+    NORIA_CHECK(view.rkey(rail) == keys[rail], "every rail has its own key");
 }
 
 void check_terms(Input& input) {
-  const Terms ours{input.take<uint16_t>(), input.take<uint8_t>(), input.take<uint64_t>(),
-                   input.take<uint8_t>()};
-  const Terms theirs{input.take<uint16_t>(), input.take<uint8_t>(), input.take<uint64_t>(),
-                     input.take<uint8_t>()};
+  const Terms ours{input.take<uint16_t>(), input.take<uint8_t>(), input.take<uint64_t>()};
+  const Terms theirs{input.take<uint16_t>(), input.take<uint8_t>(), input.take<uint64_t>()};
   const bool are_equal = ours.version == theirs.version &&
                          ours.provider_kind == theirs.provider_kind &&
-                         ours.fingerprint == theirs.fingerprint && ours.rails == theirs.rails;
+                         ours.fingerprint == theirs.fingerprint;
   const auto refusal = first_difference(ours, theirs);
   NORIA_CHECK(refusal.has_value() != are_equal, "peers are refused when they differ");
   if (refusal) {

@@ -16,7 +16,7 @@ wire::Credit credit_of(uint64_t sequence, uint64_t address, uint64_t bytes,
   return credit;
 }
 
-wire::Credit written() { return credit_of(kSequence, 0x1000, 512, {1, 2, 3, 4}); }
+wire::Credit written() { return credit_of(kSequence, 0x1000, 512, {1, 2, 3, 4, 5, 6, 7, 8}); }
 
 // Copies `bytes` of the credit as a device would land them.
 void land(wire::Credit& slot, const wire::Credit& from, size_t offset, size_t bytes) {
@@ -33,6 +33,11 @@ TEST(Credit, Is_read_once_both_halves_are_there) {
   EXPECT_EQ(credit.bytes(), 512u);
   EXPECT_EQ(credit.match(), wire::match_of(9, 3));
   for (unsigned rail = 0; rail < kMaxRails; ++rail) EXPECT_EQ(credit.rkey(rail), rail + 1);
+}
+
+TEST(Credit, Offers_no_more_than_its_field_can_say) {
+  wire::Credit slot = credit_of(kSequence, 0x1000, uint64_t{1} << 40, {});
+  EXPECT_EQ(read_credit(slot, kSequence).bytes(), UINT32_MAX);
 }
 
 TEST(Credit, Half_of_it_is_not_a_credit_whichever_half_came_first) {

@@ -68,6 +68,27 @@ TEST(Stripe, Small_messages_stay_whole_on_the_queue_pair_that_is_next) {
   EXPECT_EQ(out.count, 4u);
 }
 
+TEST(Stripe, A_queue_pair_weighs_its_part_of_the_slower_of_its_two_rails) {
+  struct Row {
+    std::vector<uint32_t> rates, peer_rates;
+    uint32_t qps;
+    std::vector<uint32_t> weights;
+  };
+  for (const Row& row :
+       {Row{{400}, {400}, 1, {400}}, Row{{400, 234}, {400, 400}, 2, {400, 234}},
+        // Several on a rail share it, however they come out even.
+        Row{{400, 200}, {400, 200}, 4, {200, 100, 200, 100}},
+        Row{{400, 100, 200}, {400, 100, 200}, 5, {200, 50, 200, 200, 50}},
+        // Unlike numbers of rails.
+        Row{{400}, {200, 100}, 2, {200, 100}}, Row{{200, 100}, {400}, 2, {200, 100}},
+        Row{{400, 400}, {200, 200, 100, 100}, 4, {200, 200, 100, 100}},
+        Row{{100, 100, 100}, {300, 300}, 3, {100, 100, 100}},
+        // What no port is, a peer may still say.
+        Row{{400, 400}, {0, 400}, 2, {1, 400}}})
+    EXPECT_EQ(qp_weights(row.rates, row.peer_rates, row.qps), row.weights)
+        << row.rates.size() << " x " << row.peer_rates.size() << ", " << row.qps << " queue pairs";
+}
+
 TEST(Stripe, A_message_of_nothing_is_one_piece_of_nothing) {
   const Cut cut = cut_by(0, {1, 1}, 4096);
   ASSERT_EQ(cut.count, 1u);

@@ -44,14 +44,19 @@ Ends ends() {
   Ends ends;
   ends.rails = 1;
   ends.qps = 2;
-  ends.rail[0] = {.gid = {0xfe, 0x80}, .lid = 0x1234, .mtu = 5, .read_depth = 16, .is_ethernet = 1};
+  ends.rail[0] = {.gid = {0xfe, 0x80},
+                  .lid = 0x1234,
+                  .mtu = 5,
+                  .read_depth = 16,
+                  .is_ethernet = 1,
+                  .rate_100mbps = 2458};
   ends.qp[0] = {.qpn = 0x00112233, .psn = 0x00445566};
   ends.qp[1] = {.qpn = 0x77, .psn = 0x88};
   return ends;
 }
 
 constexpr const char* kEndsHex =
-    "01 02 0*6 fe 80 0*14 34 12 05 10 01 0*75 33 22 11 00 66 55 44 00 77 0*3 88 0*115";
+    "01 02 0*6 fe 80 0*14 34 12 05 10 01 00 9a 09 0*232 33 22 11 00 66 55 44 00 77 0*3 88 0*115";
 
 TEST(Wire_golden_bytes, Handle) {
   Handle handle;
@@ -62,7 +67,7 @@ TEST(Wire_golden_bytes, Handle) {
   handle.address = {127, 0, 0, 1};
   handle.port = 0x1f90;
   handle.rails = 3;
-  EXPECT_EQ(hex(handle), std::string("31 4e 52 48 02 00 02 04 ") + kTokenHex +
+  EXPECT_EQ(hex(handle), std::string("31 4e 52 48 03 00 02 04 ") + kTokenHex +
                              " 88 77 66 55 44 33 22 11 7f 0*2 01 0*12 90 1f 03 0*77");
 }
 
@@ -74,10 +79,10 @@ TEST(Wire_golden_bytes, Hello) {
   hello.credits = {.address = 0xdead0000beef, .bytes = 4096, .rkeys = {1, 2, 3, 4}};
   hello.ends = ends();
   hello.name = {'h', ':', '7'};
-  EXPECT_EQ(hex(hello), std::string("31 4e 52 43 02 00 01 0*2 02 0*6 ") + kTokenHex +
+  EXPECT_EQ(hex(hello), std::string("31 4e 52 43 03 00 01 0*2 03 0*6 ") + kTokenHex +
                             " 88 77 66 55 44 33 22 11 01 0*7 ef be 0*2 ad de 0*3 10 0*6 "
                             "01 0*3 02 0*3 03 0*3 04 0*3 " +
-                            kEndsHex + " 68 3a 37 0*197");
+                            kEndsHex + " 68 3a 37 0*293");
 }
 
 TEST(Wire_golden_bytes, Accept) {
@@ -85,7 +90,7 @@ TEST(Wire_golden_bytes, Accept) {
   accept.ends = ends();
   accept.name = {'h'};
   EXPECT_EQ(hex(accept),
-            std::string("31 4e 52 43 02 00 02 00 80 01 0*6 ") + kEndsHex + " 68 0*135");
+            std::string("31 4e 52 43 03 00 02 00 80 02 0*6 ") + kEndsHex + " 68 0*231");
 }
 
 TEST(Wire_golden_bytes, Refuse) {
@@ -93,16 +98,16 @@ TEST(Wire_golden_bytes, Refuse) {
   refuse.reason = Reason::fingerprint;
   refuse.listener_value = 0x0102;
   refuse.connector_value = 0x0304;
-  EXPECT_EQ(hex(refuse), "31 4e 52 43 02 00 03 00 40 0*7 03 0*7 02 01 0*6 04 03 0*30");
+  EXPECT_EQ(hex(refuse), "31 4e 52 43 03 00 03 00 40 0*7 03 0*7 02 01 0*6 04 03 0*30");
 }
 
-TEST(Wire_golden_bytes, Ready) { EXPECT_EQ(hex(Ready{}), "31 4e 52 43 02 00 04 00 10 0*7"); }
+TEST(Wire_golden_bytes, Ready) { EXPECT_EQ(hex(Ready{}), "31 4e 52 43 03 00 04 00 10 0*7"); }
 
 TEST(Wire_golden_bytes, Close) {
   Close close;
   close.is_failure = 1;
   close.cause = {'w', 'h', 'y'};
-  EXPECT_EQ(hex(close), "31 4e 52 43 02 00 05 0*2 01 0*6 01 0*7 77 68 79 0*229");
+  EXPECT_EQ(hex(close), "31 4e 52 43 03 00 05 0*2 01 0*6 01 0*7 77 68 79 0*229");
 }
 
 TEST(Wire_golden_bytes, Epoch) {
@@ -113,7 +118,7 @@ TEST(Wire_golden_bytes, Epoch) {
   epoch.psn = 0x0d0e0f;
   epoch.qp = 3;
   EXPECT_EQ(hex(epoch),
-            "31 4e 52 43 02 00 06 00 40 0*7 08 07 06 05 04 03 02 01 09 0*3 0c 0b 0a 00 0f 0e 0d 00 "
+            "31 4e 52 43 03 00 06 00 40 0*7 08 07 06 05 04 03 02 01 09 0*3 0c 0b 0a 00 0f 0e 0d 00 "
             "03 0*27");
 }
 
@@ -122,11 +127,13 @@ TEST(Wire_golden_bytes, Credit) {
   credit.address = 0x7f0011223344;
   credit.bytes = 0x100;
   credit.match = match_of(0x0a0b0c0d, 8);
-  credit.rkeys = {0x11, 0x22, 0x33, 0x44};
+  credit.first_keys = {0x11, 0x22};
+  credit.other_keys = {0x33, 0x44, 0x55, 0x66, 0x77, 0x88};
   credit.sequence = credit.sequence_again = 0x01020304;
   EXPECT_EQ(hex(credit),
-            "44 33 22 11 00 7f 0*3 01 0*6 0d 0c 0b 0a 08 0*7 04 03 02 01 11 0*3 22 0*3 33 0*3 44 "
-            "0*15 04 03 02 01");
+            "44 33 22 11 00 7f 0*2 0d 0c 0b 0a 08 0*4 01 0*2 11 0*3 22 0*3 04 03 02 01 33 0*3 44 "
+            "0*3 55 0*3 66 0*3 77 0*3 "
+            "88 0*7 04 03 02 01");
 }
 
 TEST(Wire_golden_bytes, Immediate) {

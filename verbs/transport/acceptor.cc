@@ -28,8 +28,7 @@ Step Acceptor::on_hello() {
 
   Terms theirs{.version = hello.control.version,
                .provider_kind = hello.provider_kind,
-               .fingerprint = hello.fingerprint,
-               .rails = hello.ends.rails};
+               .fingerprint = hello.fingerprint};
   if (const auto difference = first_difference(terms_of(domain_, options_), theirs)) {
     if (difference->reason != wire::Reason::version) peer_name_ = text_of(hello.name);
     return refuse(*difference, Status(Code::mismatch));
@@ -50,7 +49,7 @@ Step Acceptor::on_hello() {
 }
 
 Status Acceptor::set_up(const wire::Hello& hello) {
-  NORIA_TRY_ASSIGN(state_, RecvState::make(domain_.state(), options_));
+  NORIA_TRY_ASSIGN(state_, RecvState::make(domain_.state(), options_, hello.ends.rails));
   NORIA_TRY(state_->link().bring_up(hello.ends));
   return state_->prepare(hello.credits);
 }

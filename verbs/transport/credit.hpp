@@ -8,6 +8,7 @@
 // Threads: one reader; the writer is a device or another process.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 
 #include "base/check.hpp"
@@ -23,10 +24,12 @@ class CreditView {
   uint64_t address() const {
     return std::atomic_ref(slot_->address).load(std::memory_order_relaxed);
   }
-  uint64_t bytes() const { return std::atomic_ref(slot_->bytes).load(std::memory_order_relaxed); }
+  uint32_t bytes() const { return std::atomic_ref(slot_->bytes).load(std::memory_order_relaxed); }
   uint64_t match() const { return std::atomic_ref(slot_->match).load(std::memory_order_relaxed); }
   uint32_t rkey(unsigned rail) const {
-    return std::atomic_ref(slot_->rkeys[rail]).load(std::memory_order_relaxed);
+    constexpr unsigned kFirst = wire::Credit::kFirstKeys;
+    uint32_t& key = rail < kFirst ? slot_->first_keys[rail] : slot_->other_keys[rail - kFirst];
+    return std::atomic_ref(key).load(std::memory_order_relaxed);
   }
 
  private:
@@ -48,10 +51,12 @@ NORIA_HOT inline CreditView read_credit(wire::Credit& slot, uint64_t sequence) {
 NORIA_HOT inline void set_credit(wire::Credit* credit, uint64_t sequence, uint64_t match,
                                  uint64_t address, uint64_t bytes,
                                  const std::array<uint32_t, kMaxRails>& rkeys) {
+  constexpr unsigned kFirst = wire::Credit::kFirstKeys;
   credit->address = address;
-  credit->bytes = bytes;
   credit->match = match;
-  credit->rkeys = rkeys;
+  credit->bytes = static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX));
+  std::copy_n(rkeys.data(), kFirst, credit->first_keys.data());
+  std::copy_n(rkeys.data() + kFirst, kMaxRails - kFirst, credit->other_keys.data());
   credit->sequence = credit->sequence_again = static_cast<uint32_t>(sequence);
 }
 

@@ -87,6 +87,12 @@ Result<Seat> DomainState::take_seat(uint32_t completions) {
   return Seat{.index = index, .generation = ++generations_[index], .completions = completions};
 }
 
+uint32_t DomainState::room(uint32_t completions, uint32_t others) {
+  MutexLock lock(mutex_);
+  const uint32_t free = rails_->completions - completions_taken_;
+  return (free - std::min(free, others)) / completions;
+}
+
 void DomainState::give_seat(const Seat& seat) {
   MutexLock lock(mutex_);
   free_seats_.push_back(seat.index);

@@ -48,6 +48,8 @@ class DomainState {
   ~DomainState();
 
   Result<Seat> take_seat(uint32_t completions) NORIA_EXCLUDES(mutex_);
+  // How many times a completion queue has room for so many more, beside `others`.
+  uint32_t room(uint32_t completions, uint32_t others) NORIA_EXCLUDES(mutex_);
   void give_seat(const Seat& seat) NORIA_EXCLUDES(mutex_);
   void publish(const Seat& seat, Link& link);
   void leave(const Seat& seat);

@@ -42,8 +42,6 @@ std::optional<wire::Refuse> first_difference(const Terms& listener, const Terms&
     return differ(wire::Reason::provider_kind, listener.provider_kind, connector.provider_kind);
   if (listener.fingerprint != connector.fingerprint)
     return differ(wire::Reason::fingerprint, listener.fingerprint, connector.fingerprint);
-  if (listener.rails != connector.rails)
-    return differ(wire::Reason::rails, listener.rails, connector.rails);
   return std::nullopt;
 }
 
@@ -60,9 +58,6 @@ std::string explain(const wire::Refuse& refuse, bool is_listener) {
     case wire::Reason::fingerprint:
       return differing("fingerprints", hex(ours), hex(theirs),
                        "give all ranks the same build and NORIA_ variables");
-    case wire::Reason::rails:
-      return differing("rails", std::to_string(ours), std::to_string(theirs),
-                       "use the same number of ports on both hosts");
     case wire::Reason::no_resources: {
       const std::string who = is_listener ? "we" : "the peer";
       if (refuse.listener_value == 0)
@@ -79,8 +74,7 @@ std::string explain(const wire::Refuse& refuse, bool is_listener) {
 
 Terms terms_of(Domain& domain, const ConnectOptions& options) {
   return {.provider_kind = static_cast<uint64_t>(domain.state().rails()->provider().kind()),
-          .fingerprint = options.fingerprint,
-          .rails = domain.rails()};
+          .fingerprint = options.fingerprint};
 }
 
 std::array<char, 64> own_name() {

@@ -107,7 +107,6 @@ struct Terms {
   uint64_t version = wire::kVersion;
   uint64_t provider_kind = 0;
   uint64_t fingerprint = 0;
-  uint64_t rails = 0;
 };
 
 // The first difference, as it travels; nothing when all agree.

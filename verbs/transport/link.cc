@@ -12,6 +12,7 @@
 #include "verbs/transport/handshake.hpp"
 #include "verbs/transport/recv.hpp"
 #include "verbs/transport/send.hpp"
+#include "verbs/transport/stripe.hpp"
 
 namespace noria::transport {
 namespace {
@@ -49,6 +50,19 @@ verbs::QpService service_of(const Params& params, const ConnectOptions& options,
   return service;
 }
 
+// As many on each rail of the side that has more of them.
+uint32_t wanted_qps(uint32_t on_a_rail, uint32_t rails, uint32_t peer_rails) {
+  static_assert(kMaxRails <= wire::kMaxQps, "every rail carries at least one");
+  const uint32_t most = std::max(rails, std::min<uint32_t>(peer_rails, kMaxRails));
+  return std::min<uint32_t>(most * on_a_rail, wire::kMaxQps);
+}
+
+// What a rail carries in Mb/s: the port, or the bus behind it where that is slower.
+uint32_t rate_of(const verbs::PortInfo& port) {
+  const uint32_t link = port.speed_mbps != 0 ? port.speed_mbps : 10'000;  // as NCCL takes it
+  return port.pcie_mbps != 0 ? std::min(link, port.pcie_mbps) : link;
+}
+
 constexpr const char* kPortDown =
     "the port is down: look at its cable, its switch and the kernel log";
 constexpr const char* kDeviceLost =
@@ -64,17 +78,15 @@ std::string to_string(const wire::RailAddress& address) {
 
 }  // namespace
 
-Link::Link(DomainState& domain, const ConnectOptions& options, Role role)
+Link::Link(DomainState& domain, const ConnectOptions& options, Role role, unsigned peer_rails)
     : domain_(domain),
       rails_(domain.rails()),
       service_(service_of(domain.params(), options, role)),
-      wanted_qps_(options.qps != 0 ? options.qps
-                                   : static_cast<uint32_t>(domain.params().qps_per_connection)),
-      peer_name_(options.peer_name.empty() ? "peer" : options.peer_name) {
-  // Every rail carries at least one queue pair.
-  wanted_qps_ = std::clamp(wanted_qps_, static_cast<uint32_t>(rails_->rails.size()),
-                           static_cast<uint32_t>(wire::kMaxQps));
-}
+      wanted_qps_(wanted_qps(options.qps != 0
+                                 ? options.qps
+                                 : static_cast<uint32_t>(domain.params().qps_per_connection),
+                             static_cast<uint32_t>(rails_->rails.size()), peer_rails)),
+      peer_name_(options.peer_name.empty() ? "peer" : options.peer_name) {}
 
 Link::~Link() {
   if (sender_ != nullptr || receiver_ != nullptr) {
@@ -98,8 +110,14 @@ Status of_transition(Status status) {
 }  // namespace
 
 Status Link::open(const Depths& depths) {
-  NORIA_TRY_ASSIGN(seat_, domain_.take_seat(wanted_qps_ * (depths.send + depths.recv) +
-                                            depths.other_completions));
+  const auto rails = static_cast<uint32_t>(rails_->rails.size());
+  const uint32_t completions = depths.send + depths.recv;
+  // A peer with many more rails than we have is served by fewer queue pairs.
+  wanted_qps_ =
+      std::clamp(wanted_qps_, rails,
+                 std::max(rails, domain_.room(completions, depths.other_completions) * rails));
+  const uint32_t on_a_rail = (wanted_qps_ + rails - 1) / rails;
+  NORIA_TRY_ASSIGN(seat_, domain_.take_seat(on_a_rail * completions + depths.other_completions));
   has_seat_ = true;
   id_base_ = WrId::base(seat_.index, seat_.generation);
   const verbs::Api& api = rails_->api();
@@ -130,6 +148,8 @@ wire::Ends Link::ends() const {
     address.mtu = static_cast<uint8_t>(port.attr.active_mtu);
     address.read_depth = verbs::answered_reads(port);
     address.is_ethernet = port.info.is_ethernet ? 1 : 0;
+    address.rate_100mbps =
+        static_cast<uint16_t>(std::min<uint32_t>(rate_of(port.info) / 100, UINT16_MAX));
   }
   for (size_t i = 0; i < qps_.size(); ++i)
     ends.qp[i] = {.qpn = qps_[i].qp->qp_num, .psn = qps_[i].psn};
@@ -137,20 +157,22 @@ wire::Ends Link::ends() const {
 }
 
 Status Link::bring_up(const wire::Ends& peer) {
-  if (peer.rails != rails_->rails.size() || peer.qps < peer.rails || peer.qps > wire::kMaxQps)
+  if (peer.rails == 0 || peer.rails > kMaxRails || peer.qps == 0 || peer.qps > wire::kMaxQps)
     return Status(Code::mismatch);
-  for (size_t i = 0; i < rails_->rails.size(); ++i)
-    if ((peer.rail[i].is_ethernet != 0) != rails_->rails[i].port().info.is_ethernet)
-      return Status(Code::mismatch);
   qps_.erase(qps_.begin() + std::min<ptrdiff_t>(peer.qps, static_cast<ptrdiff_t>(qps_.size())),
              qps_.end());
+  for (unsigned i = 0; i < peer.rails; ++i)
+    peer_rates_.push_back(uint32_t{peer.rail[i].rate_100mbps} * 100);
   const verbs::Api& api = rails_->api();
   for (uint32_t i = 0; i < qp_count(); ++i) {
     End& end = qps_[i];
+    end.peer_rail = static_cast<uint8_t>(i % peer.rails);
     end.peer_qpn = peer.qp[i].qpn;
-    end.peer = peer.rail[end.rail];
+    end.peer = peer.rail[end.peer_rail];
     const verbs::OpenPort& port = rails_->rails[end.rail].port();
-    const verbs::QpPeer to = peer_of(peer, end.rail, i);
+    if ((peer.rail[end.peer_rail].is_ethernet != 0) != port.info.is_ethernet)
+      return Status(Code::mismatch);
+    const verbs::QpPeer to = peer_of(peer, end.peer_rail, i);
     NORIA_TRY(of_transition(verbs::to_rtr(api, end.qp.get(), port, to, service_)));
     NORIA_TRY(of_transition(verbs::to_rts(api, end.qp.get(), port, to, end.psn, service_)));
   }
@@ -172,10 +194,9 @@ void Link::publish(RecvState& owner) {
 }
 
 std::vector<uint32_t> Link::weights() const {
-  std::vector<uint32_t> weights;
-  for (const End& end : qps_)
-    weights.push_back(std::max(1u, rails_->rails[end.rail].port().info.speed_mbps));
-  return weights;
+  std::vector<uint32_t> rates;
+  for (const Rail& rail : rails_->rails) rates.push_back(rate_of(rail.port().info));
+  return qp_weights(rates, peer_rates_, qp_count());
 }
 
 std::string Link::qp_name(uint32_t index) const {

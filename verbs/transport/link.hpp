@@ -34,7 +34,7 @@ class Link {
   // Data goes from the sender to the receiver, and credits the other way.
   enum class Role : uint8_t { sender, receiver };
 
-  Link(DomainState& domain, const ConnectOptions& options, Role role);
+  Link(DomainState& domain, const ConnectOptions& options, Role role, unsigned peer_rails);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -59,7 +59,9 @@ class Link {
   uint32_t qp_count() const { return static_cast<uint32_t>(qps_.size()); }
   ibv_qp* qp(uint32_t index) const { return qps_[index].qp.get(); }
   unsigned rail_of(uint32_t index) const { return qps_[index].rail; }
-  std::vector<uint32_t> weights() const;  // one per queue pair, from the speeds of their rails
+  unsigned peer_rail_of(uint32_t index) const { return qps_[index].peer_rail; }
+  unsigned peer_rails() const { return static_cast<unsigned>(peer_rates_.size()); }
+  std::vector<uint32_t> weights() const;  // one per queue pair, from the rates of their rails
   const RailSet& rails() const { return *rails_; }
 
   // The first failure wins; later ones are its consequences.
@@ -77,6 +79,7 @@ class Link {
     verbs::Qp qp;
     uint32_t psn = 0;
     uint8_t rail = 0;
+    uint8_t peer_rail = 0;
     uint32_t peer_qpn = 0;     // once it is up, as the rest
     wire::RailAddress peer{};  // the port at the other end
   };
@@ -97,6 +100,7 @@ class Link {
   std::shared_ptr<RailSet> rails_;
   verbs::QpService service_;
   uint32_t wanted_qps_;
+  std::vector<uint32_t> peer_rates_;  // of its rails, once the link is up
   ControlSocket control_;
   Seat seat_;
   std::vector<End> qps_;

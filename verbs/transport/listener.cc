@@ -29,7 +29,7 @@ wire::Handle make_handle(Domain& domain, const ConnectOptions& options, const wi
   handle.provider_kind = static_cast<uint8_t>(terms.provider_kind);
   handle.token = token;
   handle.fingerprint = terms.fingerprint;
-  handle.rails = static_cast<uint8_t>(terms.rails);
+  handle.rails = static_cast<uint8_t>(domain.rails());
   handle.port = bound.port();
   if (bound.storage.ss_family == AF_INET6) {
     handle.family = 6;

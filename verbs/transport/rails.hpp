@@ -1,7 +1,6 @@
 // RailSet: the ports of a domain, each with a completion queue of the domain's own.
 //
-// A port may be shared with other domains, a queue is not. Rail i of one peer talks to rail i of
-// the other.
+// A port may be shared with other domains, a queue is not.
 //
 // Threads: immutable after creation, apart from the completion queues (the domain's owner).
 #pragma once

@@ -16,12 +16,13 @@ bool is_inside(const RecvPart& part) {
 
 }  // namespace
 
-RecvState::RecvState(DomainState& domain, const ConnectOptions& options)
-    : link_(domain, options, Link::Role::receiver), counters_(domain.counters()) {}
+RecvState::RecvState(DomainState& domain, const ConnectOptions& options, unsigned peer_rails)
+    : link_(domain, options, Link::Role::receiver, peer_rails), counters_(domain.counters()) {}
 
 Result<std::unique_ptr<RecvState>> RecvState::make(DomainState& domain,
-                                                   const ConnectOptions& options) {
-  std::unique_ptr<RecvState> state(new RecvState(domain, options));
+                                                   const ConnectOptions& options,
+                                                   unsigned peer_rails) {
+  std::unique_ptr<RecvState> state(new RecvState(domain, options, peer_rails));
   NORIA_TRY(state->link_.open({.send = kCreditDepth + kReadDepth,
                                .recv = kPostedReceives,
                                .inline_bytes = sizeof(wire::Credit),
@@ -36,6 +37,8 @@ Status RecvState::prepare(const RemoteRegion& credits) {
   credit_write_.set_remote(credits.address, credits.rkeys[0]);
   credit_write_.set_id(WrId::make(link_.id_base(), WrKind::credit, 0, 0));
   lanes_.resize(link_.qp_count());
+  read_qps_ = link_.peer_rails() <= kMaxReadRails ? link_.qp_count()
+                                                  : std::min(link_.qp_count(), kMaxReadRails);
   for (uint32_t qp = 0; qp < link_.qp_count(); ++qp) {
     auto& wrs = lanes_[qp].wrs;
     for (uint32_t i = 0; i < kBatch; ++i) {
@@ -232,13 +235,13 @@ void RecvState::post_reads() {
       const uint64_t chunk = std::min(kChunkBytes, bytes - job.posted);
       read_.set_local(job.local->address() + job.local_offset + job.posted,
                       static_cast<uint32_t>(chunk), job.local->lkey(rail));
-      read_.set_remote(job.remote_address + job.posted, job.rkeys[rail]);
+      read_.set_remote(job.remote_address + job.posted, job.rkeys[link_.peer_rail_of(qp)]);
       read_.set_id(WrId::make(link_.id_base(), WrKind::read, qp, slot));
       if (const int error = read_.post(link_.qp(qp)); error != 0) [[unlikely]]
         return link_.fail_by_post(error, qp);
       job.posted += chunk;
       ++lanes_[qp].reads_posted;
-      read_qp_ = qp + 1 == link_.qp_count() ? 0 : qp + 1;
+      read_qp_ = qp + 1 == read_qps_ ? 0 : qp + 1;
     }
     ++first_unposted_read_;
   }

@@ -27,8 +27,8 @@ namespace noria::transport {
 
 class RecvState {
  public:
-  static Result<std::unique_ptr<RecvState>> make(DomainState& domain,
-                                                 const ConnectOptions& options);
+  static Result<std::unique_ptr<RecvState>> make(DomainState& domain, const ConnectOptions& options,
+                                                 unsigned peer_rails = 1);
 
   Link& link() { return link_; }
   // The link is up, `credits` is the sender's ring. Fails when receives cannot be posted.
@@ -66,11 +66,11 @@ class RecvState {
     const RegionState* local = nullptr;
     uint64_t local_offset = 0;
     uint64_t remote_address = 0;
-    std::array<uint32_t, kMaxRails> rkeys{};
+    std::array<uint32_t, kMaxReadRails> rkeys{};
     uint64_t posted = 0;
   };
 
-  RecvState(DomainState& domain, const ConnectOptions& options);
+  RecvState(DomainState& domain, const ConnectOptions& options, unsigned peer_rails);
   Status post_receives(uint32_t qp);
   // The credit of the next message; false when that is no range of the region.
   NORIA_HOT bool set_next_credit(const RegionState* region, uint64_t offset, uint64_t bytes,
@@ -104,6 +104,7 @@ class RecvState {
   uint64_t next_read_ = 0;
   uint64_t first_unposted_read_ = 0;
   uint32_t read_qp_ = 0;
+  uint32_t read_qps_ = 1;  // the first so many reach a rail whose key is told
   std::array<Request, kReadWindow> reads_;
   std::array<ReadJob, kReadWindow> jobs_;
   verbs::RdmaWr read_{IBV_WR_RDMA_READ, IBV_SEND_SIGNALED};

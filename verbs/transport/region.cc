@@ -120,7 +120,7 @@ uint64_t Region::bytes() const { return state_ != nullptr ? state_->bytes() : 0;
 bool Region::is_of_device() const { return state_ != nullptr && state_->is_of_device(); }
 RemoteRegion Region::remote() const {
   if (state_ == nullptr) return {};
-  return {.address = state_->address(), .bytes = state_->bytes(), .rkeys = state_->rkeys()};
+  return {.address = state_->address(), .bytes = state_->bytes(), .rkeys = state_->remote_keys()};
 }
 
 }  // namespace noria::transport

@@ -14,14 +14,15 @@
 
 namespace noria::transport {
 
-inline constexpr unsigned kMaxRails = 4;
+inline constexpr unsigned kMaxRails = 8;  // ports of one domain: as many as NCCL fuses
+// Reads go over the first rails only, so that what travels of a region stays half a line.
+inline constexpr unsigned kMaxReadRails = 4;
 
-// Everything a peer needs to read or write the memory. Wire layout: fixed width, trivially
-// copyable.
+// Everything a peer needs to read the memory. Wire layout: fixed width, trivially copyable.
 struct RemoteRegion {
   uint64_t address = 0;
   uint64_t bytes = 0;
-  std::array<uint32_t, kMaxRails> rkeys{};
+  std::array<uint32_t, kMaxReadRails> rkeys{};  // one per rail
 };
 static_assert(sizeof(RemoteRegion) == 32);
 

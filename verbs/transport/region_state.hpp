@@ -4,6 +4,7 @@
 // Threads: made by any thread; immutable until destroyed.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -45,6 +46,11 @@ class RegionState {
   uint32_t lkey(unsigned rail) const { return lkeys_[rail]; }
   const std::array<uint32_t, kMaxRails>& rkeys() const { return rkeys_; }
   bool is_of_device() const { return is_of_device_; }
+  std::array<uint32_t, kMaxReadRails> remote_keys() const {  // as a RemoteRegion has them
+    std::array<uint32_t, kMaxReadRails> keys;
+    std::copy_n(rkeys_.data(), keys.size(), keys.data());
+    return keys;
+  }
   // Whether [offset, offset + bytes) lies inside.
   bool contains(uint64_t offset, uint64_t bytes) const {
     return offset <= bytes_ && bytes <= bytes_ - offset;

@@ -16,15 +16,16 @@ uint64_t stripe_min(const DomainState& domain) {
 
 }  // namespace
 
-SendState::SendState(DomainState& domain, const ConnectOptions& options)
-    : link_(domain, options, Link::Role::sender),
+SendState::SendState(DomainState& domain, const ConnectOptions& options, unsigned peer_rails)
+    : link_(domain, options, Link::Role::sender, peer_rails),
       counters_(domain.counters()),
       stripe_min_(stripe_min(domain)),
       max_message_bytes_(domain.rails()->max_message_bytes) {}
 
 Result<std::unique_ptr<SendState>> SendState::make(DomainState& domain,
-                                                   const ConnectOptions& options) {
-  std::unique_ptr<SendState> state(new SendState(domain, options));
+                                                   const ConnectOptions& options,
+                                                   unsigned peer_rails) {
+  std::unique_ptr<SendState> state(new SendState(domain, options, peer_rails));
   // Strict ordering: credits are polled, no completion announces them.
   NORIA_TRY_ASSIGN(state->ring_memory_,
                    RegionState::allocate(*domain.rails(), kWindow * sizeof(wire::Credit),
@@ -39,7 +40,7 @@ Result<std::unique_ptr<SendState>> SendState::make(DomainState& domain,
 RemoteRegion SendState::credits() const {
   return {.address = ring_memory_->address(),
           .bytes = ring_memory_->bytes(),
-          .rkeys = ring_memory_->rkeys()};
+          .rkeys = ring_memory_->remote_keys()};
 }
 
 void SendState::start() {
@@ -66,7 +67,7 @@ inline uint32_t SendState::next_qp() {
 inline void SendState::post(const Piece& piece, uint64_t local_address, uint32_t lkey,
                             uint64_t sequence, uint32_t imm, CreditView credit) {
   write_.set_local(local_address, static_cast<uint32_t>(piece.bytes), lkey);
-  write_.set_remote(credit.address() + piece.offset, credit.rkey(link_.rail_of(piece.qp)));
+  write_.set_remote(credit.address() + piece.offset, credit.rkey(link_.peer_rail_of(piece.qp)));
   write_.set_imm(imm);
   write_.set_id(WrId::make(link_.id_base(), WrKind::piece, piece.qp, wire::slot_of(sequence)));
   if (const int error = write_.post(link_.qp(piece.qp)); error != 0) [[unlikely]]

@@ -24,8 +24,8 @@ namespace noria::transport {
 
 class SendState {
  public:
-  static Result<std::unique_ptr<SendState>> make(DomainState& domain,
-                                                 const ConnectOptions& options);
+  static Result<std::unique_ptr<SendState>> make(DomainState& domain, const ConnectOptions& options,
+                                                 unsigned peer_rails = 1);
 
   Link& link() { return link_; }
   RemoteRegion credits() const;  // to be told to the receiver
@@ -38,7 +38,7 @@ class SendState {
   NORIA_COLD void on_failed(Status status);
 
  private:
-  SendState(DomainState& domain, const ConnectOptions& options);
+  SendState(DomainState& domain, const ConnectOptions& options, unsigned peer_rails);
 
   NORIA_HOT Request* on_credit_missing();
   // Out of line: a receive by itself, the common case, does without.

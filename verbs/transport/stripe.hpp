@@ -9,9 +9,11 @@
 // Threads: values.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/check.hpp"
 #include "verbs/transport/wire.hpp"
@@ -40,6 +42,22 @@ struct Cut {
   std::array<Piece, wire::kMaxQps> piece;
   uint32_t count;
 };
+
+// Weights of `qps` queue pairs. Rail r of a side has the rate rates[r], queue pair i lies on rail i
+// modulo their number, and gets no more than its part of the rail at either end.
+inline std::vector<uint32_t> qp_weights(std::span<const uint32_t> rates,
+                                        std::span<const uint32_t> peer_rates, uint32_t qps) {
+  const auto part_of = [qps](std::span<const uint32_t> side, uint32_t qp) {
+    const auto rails = static_cast<uint32_t>(side.size());
+    const uint32_t rail = qp % rails;
+    const uint32_t on_it = (qps - rail + rails - 1) / rails;
+    return std::max(1u, side[rail] / on_it);
+  };
+  std::vector<uint32_t> weights;
+  for (uint32_t qp = 0; qp < qps; ++qp)
+    weights.push_back(std::min(part_of(rates, qp), part_of(peer_rates, qp)));
+  return weights;
+}
 
 // One weight per queue pair, 1 to kMaxQps of them; if all are zero they count as equal.
 inline Shares make_shares(std::span<const uint32_t> weights) {

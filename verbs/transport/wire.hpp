@@ -1,4 +1,4 @@
-// Wire version 2: everything that travels between two peers, byte for byte.
+// Wire version 3: everything that travels between two peers, byte for byte.
 //
 // All structs are fixed-width, little-endian and trivially copyable; their sizes are asserted here
 // and their bytes in a golden test. Reserved bytes are sent as zero and not looked at, so that they
@@ -27,7 +27,7 @@ namespace noria::transport::wire {
 
 static_assert(std::endian::native == std::endian::little, "wire structs are laid out as memory");
 
-inline constexpr uint16_t kVersion = 2;
+inline constexpr uint16_t kVersion = 3;
 inline constexpr uint32_t kHandleMagic = 0x48524e31;   // "1NRH" in memory
 inline constexpr uint32_t kControlMagic = 0x43524e31;  // "1NRC" in memory
 inline constexpr unsigned kMaxQps = 16;                // of one connection, over all rails
@@ -43,7 +43,7 @@ struct Handle {
   uint64_t fingerprint = 0;
   std::array<uint8_t, 16> address{};  // IPv4 in the first four bytes
   uint16_t port = 0;                  // TCP
-  uint8_t rails = 0;
+  uint8_t rails = 0;  // of the listener: so many queue pairs are worth making at least
   std::array<uint8_t, 77> reserved{};
 };
 static_assert(sizeof(Handle) == 128 && std::is_trivially_copyable_v<Handle>);
@@ -76,16 +76,19 @@ struct RailAddress {
   uint8_t mtu = 0;         // ibv_mtu
   uint8_t read_depth = 0;  // reads answered at once
   uint8_t is_ethernet = 0;
-  std::array<uint8_t, 3> reserved{};
+  uint8_t reserved = 0;
+  uint16_t rate_100mbps = 0;  // of the port or of the bus behind it, whichever is slower
+  std::array<uint8_t, 8> reserved2{};
 };
-static_assert(sizeof(RailAddress) == 24);
+static_assert(sizeof(RailAddress) == 32);
 
 struct QpAddress {
   uint32_t qpn = 0;
   uint32_t psn = 0;
 };
 
-// Queue pair i lives on rail i modulo the number of rails.
+// Queue pair i lives on rail i modulo the number of rails, on each side by its own number: so sides
+// with unlike numbers of rails use all of both.
 struct Ends {
   uint8_t rails = 0;
   uint8_t qps = 0;
@@ -93,10 +96,10 @@ struct Ends {
   std::array<RailAddress, kMaxRails> rail{};
   std::array<QpAddress, kMaxQps> qp{};
 };
-static_assert(sizeof(Ends) == 232);
+static_assert(sizeof(Ends) == 392);
 
 struct Hello {
-  Control control{.type = Type::hello, .bytes = 512};
+  Control control{.type = Type::hello, .bytes = 768};
   Token token{};
   uint64_t fingerprint = 0;
   uint8_t provider_kind = 0;
@@ -104,24 +107,23 @@ struct Hello {
   RemoteRegion credits{};  // the sender's credit ring
   Ends ends{};
   std::array<char, 64> name{};  // "host:pid", for errors
-  std::array<uint8_t, 136> reserved2{};
+  std::array<uint8_t, 232> reserved2{};
 };
-static_assert(sizeof(Hello) == 512);
+static_assert(sizeof(Hello) == 768);
 
 struct Accept {
-  Control control{.type = Type::accept, .bytes = 384};
+  Control control{.type = Type::accept, .bytes = 640};
   Ends ends{};
   std::array<char, 64> name{};
-  std::array<uint8_t, 72> reserved{};
+  std::array<uint8_t, 168> reserved{};
 };
-static_assert(sizeof(Accept) == 384);
+static_assert(sizeof(Accept) == 640);
 
 enum class Reason : uint8_t {
   version = 1,
   provider_kind = 2,
   fingerprint = 3,
-  rails = 4,
-  no_resources = 5,
+  no_resources = 5,  // 4 was of version 1
 };
 
 struct Refuse {
@@ -186,14 +188,15 @@ constexpr uint32_t members_in(uint64_t match) { return static_cast<uint32_t>(mat
 // Where a message may land. Nothing promises that the last word lands last, so each 32-byte half
 // ends with the low bits of the sequence number (credit.hpp reads it).
 struct alignas(64) Credit {
+  static constexpr unsigned kFirstKeys = 2;  // that have room in the first half
+
   uint64_t address = 0;
-  uint64_t bytes = 0;
   uint64_t match = 0;
-  uint32_t reserved = 0;
+  uint32_t bytes = 0;                             // no message is longer than a work request, 2 GiB
+  std::array<uint32_t, kFirstKeys> first_keys{};  // one per rail
   uint32_t sequence = 0;
-  std::array<uint32_t, kMaxRails> rkeys{};
-  uint64_t reserved2 = 0;
-  uint32_t reserved3 = 0;
+  std::array<uint32_t, kMaxRails - kFirstKeys> other_keys{};
+  uint32_t reserved = 0;
   uint32_t sequence_again = 0;
 };
 static_assert(sizeof(Credit) == 64);
