@@ -24,10 +24,10 @@ struct GpuMemory {
 // `module` is the kernel's (verbs/transport/peer_memory.hpp), empty for none.
 GpuMemory gpu_memory_of(verbs::ProviderKind kind, const std::string& module, bool takes_dmabuf);
 
-enum class Flushing : uint8_t {
-  never,       // what was received is there: iflush() has nothing to do
-  when_asked,  // NCCL knows its GPU, and asks where that needs it: before Hopper
-  always,      // NCCL is told to ask for any GPU
+enum class Flushing : uint8_t {  // from the least to the most
+  never,                         // what was received is there: iflush() has nothing to do
+  when_asked,                    // NCCL knows its GPU, and asks where that needs it: before Hopper
+  always,                        // NCCL is told to ask for any GPU
 };
 
 Flushing flushing_of(const GpuMemory& memory, verbs::ProviderKind kind, bool is_disabled);

@@ -2,8 +2,8 @@
 
 #include <array>
 #include <cstring>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "base/log.hpp"
 #include "verbs/transport/limits.hpp"
@@ -80,9 +80,13 @@ noria::Result<std::unique_ptr<transport::Domain>, Result> open_domain(const char
     return refuse(function, "no context of ours: init() comes first");
   const Device* const device = find_device(setup, index);
   if (device == nullptr) return Result::invalid_argument;
-  auto port = setup->ports->open(device->port);
-  if (!port) return fail(port.failure(), std::string("cannot open ") + device->name);
-  auto domain = transport::Domain::create_for_one(std::span(&*port, 1), setup->params);
+  std::vector<std::shared_ptr<transport::Port>> ports;
+  for (const verbs::PortInfo& info : device->ports) {
+    auto port = setup->ports->open(info);
+    if (!port) return fail(port.failure(), "cannot open " + info.device + " of " + device->name);
+    ports.push_back(std::move(*port));
+  }
+  auto domain = transport::Domain::create_for_one(ports, setup->params);
   if (!domain) return fail(domain.failure(), "no completion queue on " + device->name);
   return std::move(*domain);
 }
@@ -209,16 +213,34 @@ Result finalize(void* context) {
 Result devices(int* count) {
   if (count == nullptr) return refuse("devices", "count is NULL");
   const auto setup = registry().setup();
-  *count = setup != nullptr ? static_cast<int>(setup->devices.size()) : 0;
+  *count = setup != nullptr ? setup->devices->count() : 0;
   return Result::success;
 }
 
 const Device* find_device(const Setup* setup, int index) {
-  const size_t count = setup != nullptr ? setup->devices.size() : 0;
-  if (index >= 0 && static_cast<size_t>(index) < count)
-    return &setup->devices[static_cast<size_t>(index)];
-  log(LogLevel::warn, "noria: there is no device %d: there are %zu, counted from 0", index, count);
-  return nullptr;
+  const Device* const device = setup != nullptr ? setup->devices->find(index) : nullptr;
+  if (device == nullptr)
+    log(LogLevel::warn, "noria: there is no device %d: there are %d, counted from 0", index,
+        setup != nullptr ? setup->devices->count() : 0);
+  return device;
+}
+
+Result make_virtual(int* index, const int* parts, int count, size_t room) {
+  if (index == nullptr || parts == nullptr) return refuse("makeVDevice", "an argument is NULL");
+  const auto setup = registry().setup();
+  if (setup == nullptr) return refuse("makeVDevice", "init() comes first");
+  // What NCCL counts is not bounded by the room that its struct has.
+  if (count < 1 || static_cast<size_t>(count) > room)
+    return refuse("makeVDevice", (std::to_string(count) + " parts: a device is made of 1 to " +
+                                  std::to_string(room))
+                                     .c_str());
+  const auto made = setup->devices->fuse({parts, static_cast<size_t>(count)});
+  if (!made) return refuse("makeVDevice", made.failure().c_str());
+  *index = *made;
+  const Device& device = *setup->devices->find(*made);
+  log(LogLevel::info, "noria: device %d is %s, %u Gb/s over %zu ports", *made, device.name.c_str(),
+      device.speed_mbps() / 1000, device.ports.size());
+  return Result::success;
 }
 
 // ---- connections --------------------------------------------------------------------------------

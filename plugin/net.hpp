@@ -24,6 +24,8 @@ abi::Result finalize(void* context);
 abi::Result devices(int* count);
 // Null and a line in the log when there is no such device.
 const Device* find_device(const Setup* setup, int index);
+// Gives the number of a device made of `count` others, 1 to `room` of them.
+abi::Result make_virtual(int* index, const int* parts, int count, size_t room);
 
 abi::Result listen(void* context, int device, void* handle, void** listen_comm);
 abi::Result connect(void* context, int device, int traffic_class, const void* handle,

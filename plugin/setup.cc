@@ -27,15 +27,13 @@ void write_to_nccl(LogLevel level, const char* text) {
 std::string find_devices(Setup* setup) {
   auto provider = verbs::open_provider(setup->params, verbs::Use::plugin);
   if (!provider) return provider.failure();
-  setup->devices = list_devices(**provider);
-  if (setup->devices.empty())
+  auto devices = std::make_unique<DeviceTable>(**provider);
+  if (devices->count() == 0)
     return (*provider)->library_path() +
            " shows no active port; set NORIA_SOFT=1 to use the software HCA";
   const auto interface = transport::choose_interface(transport::list_interfaces(), setup->params);
-  if (!interface) {
-    setup->devices.clear();
-    return interface.failure();
-  }
+  if (!interface) return interface.failure();
+  setup->devices = std::move(devices);
   setup->host = interface->host;
   setup->ports = std::make_unique<transport::OpenPorts>(*provider);
   setup->provider = std::move(*provider);
@@ -47,13 +45,15 @@ void find_gpu_memory(Setup* setup) {
   const verbs::ProviderKind kind = setup->provider->kind();
   const std::string module = transport::peer_memory_module();
   std::map<std::string, std::string> names;  // by what is said of them
-  for (Device& device : setup->devices) {
-    const auto port = setup->ports->open(device.port);
+  for (int i = 0; i < setup->devices->count(); ++i) {
+    const Device& device = *setup->devices->find(i);
+    const auto port = setup->ports->open(device.ports.front());
     const bool takes_dmabuf = port && (*port)->registers_dmabuf();
-    device.gpu_memory = gpu_memory_of(kind, module, takes_dmabuf);
-    device.flushing = flushing_of(device.gpu_memory, kind, setup->params.flush_disable);
-    std::string& alike = names[device.gpu_memory.text];
+    const GpuMemory memory = gpu_memory_of(kind, module, takes_dmabuf);
+    std::string& alike = names[memory.text];
     alike += (alike.empty() ? "" : ", ") + device.name;
+    setup->devices->set_gpu_memory(i, memory,
+                                   flushing_of(memory, kind, setup->params.flush_disable));
   }
   std::string text;
   for (const auto& [way, devices] : names) text += (text.empty() ? "" : "; ") + devices + " " + way;
@@ -62,9 +62,11 @@ void find_gpu_memory(Setup* setup) {
 
 void say_devices(const Setup& setup) {
   std::string names;
-  for (const Device& device : setup.devices)
+  for (int i = 0; i < setup.devices->count(); ++i) {
+    const Device& device = *setup.devices->find(i);
     names += (names.empty() ? "" : ", ") + device.name + " " +
-             std::to_string(device.port.speed_mbps / 1000) + " Gb/s";
+             std::to_string(device.speed_mbps() / 1000) + " Gb/s";
+  }
   log(LogLevel::info, "noria " NORIA_PLUGIN_VERSION " over %s: %s; peers call at %s",
       setup.provider->library_path().c_str(), names.c_str(), setup.host.c_str());
   if (setup.provider->kind() == verbs::ProviderKind::software)

@@ -3,12 +3,11 @@
 // A plugin that cannot serve is off: it has no devices, and one line in NCCL's log that starts
 // "noria is off" says why and what to do. NCCL then goes on with its own transport.
 //
-// Threads: load() init only; immutable afterwards.
+// Threads: load() init only; afterwards immutable but for the devices, which any thread may fuse.
 #pragma once
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/params.hpp"
 #include "plugin/abi/result.hpp"
@@ -21,9 +20,10 @@ namespace noria::plugin {
 struct Setup {
   Params params;
   std::shared_ptr<const verbs::Provider> provider;  // null when off
-  std::vector<Device> devices;                      // empty when off
   std::string host;                                 // the address at which peers call
-  std::unique_ptr<transport::OpenPorts> ports;      // of `devices`, shared by all connections
+  std::unique_ptr<transport::OpenPorts> ports;      // shared by all connections
+  // Empty when off; grows when NCCL fuses devices.
+  std::unique_ptr<DeviceTable> devices = std::make_unique<DeviceTable>();
 
   static std::shared_ptr<const Setup> load();
 };

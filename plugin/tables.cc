@@ -1,6 +1,7 @@
 // What NCCL finds: one table for each version, made of one function for each signature.
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "plugin/net.hpp"
 
@@ -36,8 +37,14 @@ Result get_properties(int index, Properties* out) {
   const auto setup = registry().setup();
   const Device* const device = find_device(setup.get(), index);
   if (device == nullptr || out == nullptr) return Result::invalid_argument;
-  describe(*device, index, out);
+  describe(*device, out);
   return Result::success;
+}
+
+template <class Parts>
+Result make_virtual_of(int* index, Parts* parts) {
+  if (parts == nullptr) return make_virtual(index, nullptr, 0, 0);
+  return make_virtual(index, parts->devices, parts->count, std::size(parts->devices));
 }
 
 // Advice on peers and flows: every connection is set up alike.
@@ -152,6 +159,7 @@ consteval abi::NetV11ToV12<Properties, Virtual> table_v11_to_v12() {
           .close_send = close_send,
           .close_recv = close_recv,
           .close_listen = close_listen,
+          .make_virtual = make_virtual_of<Virtual>,
           .finalize = finalize,
           .set_attributes = set_attributes};
 }
@@ -203,7 +211,8 @@ NORIA_EXPORT abi::NetV9 ncclNetPlugin_v9{
     .test = plugin::test,
     .close_send = plugin::close_send,
     .close_recv = plugin::close_recv,
-    .close_listen = plugin::close_listen};
+    .close_listen = plugin::close_listen,
+    .make_virtual = plugin::make_virtual_of<abi::VirtualDevicesV9>};
 
 NORIA_EXPORT abi::NetV10 ncclNetPlugin_v10{
     .name = plugin::kName,
@@ -222,7 +231,8 @@ NORIA_EXPORT abi::NetV10 ncclNetPlugin_v10{
     .test = plugin::test,
     .close_send = plugin::close_send,
     .close_recv = plugin::close_recv,
-    .close_listen = plugin::close_listen};
+    .close_listen = plugin::close_listen,
+    .make_virtual = plugin::make_virtual_of<abi::VirtualDevicesV9>};
 
 NORIA_EXPORT abi::NetV11 ncclNetPlugin_v11 =
     plugin::table_v11_to_v12<abi::PropertiesV11, abi::VirtualDevicesV9>();

@@ -42,6 +42,8 @@ class Caller {
   // `raw`, where it is not empty, gets what the plugin left there, from the first byte on.
   virtual Result get_properties(int device, std::byte paint, PropertiesV12* newest,
                                 std::span<std::byte> raw) = 0;
+  // Of versions that have makeVDevice; `count` is passed on as it is.
+  virtual Result make_virtual(int* device, const int* parts, int count) = 0;
   virtual Result listen(void* context, int device, void* handle, void** comm) = 0;
   virtual Result connect(void* context, int device, void* handle, void** comm) = 0;
   virtual Result accept(void* listen_comm, void** comm) = 0;
@@ -102,6 +104,13 @@ class TableCaller : public Caller {
   Result get_properties(int device, std::byte paint, PropertiesV12* newest,
                         std::span<std::byte> raw) override {
     return ask(t_.get_properties, device, paint, newest, raw);
+  }
+
+  Result make_virtual([[maybe_unused]] int* device, [[maybe_unused]] const int* parts,
+                      [[maybe_unused]] int count) override {
+    if constexpr (requires(const Table& t) { t.make_virtual; })
+      return ask_virtual(t_.make_virtual, device, parts, count);
+    return Result::invalid_argument;
   }
 
   Result listen([[maybe_unused]] void* context, int device, void* handle, void** comm) override {
@@ -190,6 +199,15 @@ class TableCaller : public Caller {
   template <class Function, class... Args>
   static constexpr bool has = std::is_same_v<Function, Result (*)(Args...)>;
   static bool is_said(size_t bytes) { return bytes <= size_t{INT_MAX}; }
+
+  template <class Virtual>
+  static Result ask_virtual(Result (*make)(int*, Virtual*), int* device, const int* parts,
+                            int count) {
+    if (parts == nullptr) return make(device, nullptr);
+    Virtual told{.count = count, .devices = {}};
+    std::copy_n(parts, std::clamp<int>(count, 0, std::size(told.devices)), told.devices);
+    return make(device, &told);
+  }
 
   template <class Properties>
   static Result ask(Result (*get)(int, Properties*), int device, std::byte paint,

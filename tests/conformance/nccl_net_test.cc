@@ -116,7 +116,8 @@ TEST_P(NcclNet, A_table_has_the_name_and_leaves_out_what_is_optional) {
   alone([] {
     const Communicator communicator(GetParam());
     EXPECT_EQ(communicator.net->name(), "noria");
-    EXPECT_EQ(communicator.net->optional_functions(), " regMrDmaBuf");
+    EXPECT_EQ(communicator.net->optional_functions(),
+              GetParam() >= 9 ? " regMrDmaBuf makeVDevice" : " regMrDmaBuf");
     EXPECT_EQ(communicator.net->has_finalize(), GetParam() >= 11);
   });
 }
@@ -137,7 +138,11 @@ TEST_P(NcclNet, Every_field_of_a_device_is_written) {
       EXPECT_EQ(device.pointers, kPointerHost | plugin::abi::kPointerDmabuf);
       EXPECT_EQ(device.port, 1);
       EXPECT_EQ(device.max_receives, 8);
+      EXPECT_EQ(device.rail, -1);
+      EXPECT_EQ(device.plane, -1);
     }
+    EXPECT_EQ(seen[0].parts, std::vector<int>{0}) << "a plain device is made of itself";
+    EXPECT_EQ(seen[1].parts, std::vector<int>{1});
     EXPECT_EQ(seen[0].name, "mlx0");
     EXPECT_EQ(seen[0].speed_mbps, 400'000);
     EXPECT_TRUE(seen[0].pci_path.ends_with("/0000:17:00.0")) << seen[0].pci_path;

@@ -10,6 +10,8 @@ if(TARGET noria_nccl_net AND TARGET noria_softverbs)
              SOURCES conformance/nccl_net_test.cc conformance/nccl_net_group_test.cc LIBS noria_nccl_driver)
   noria_test(NAME nccl_net_ring_test LABELS conformance plugin TIMEOUT 240
              SOURCES conformance/nccl_net_ring_test.cc LIBS noria_nccl_driver)
+  noria_test(NAME nccl_rails_test LABELS conformance plugin TIMEOUT 120
+             SOURCES conformance/nccl_rails_test.cc LIBS noria_nccl_driver noria_verbs)
   noria_test(NAME nccl_memory_test LABELS conformance plugin TIMEOUT 240
              SOURCES conformance/nccl_memory_test.cc LIBS noria_nccl_driver)
   noria_test(NAME nccl_variables_test LABELS conformance plugin

@@ -78,14 +78,13 @@ Result Net::get_properties(int device, SeenDevice* seen) {
            .max_receives = one.max_receives,
            .is_registration_global = one.is_registration_global,
            .needs_flush = one.needs_flush,
+           .parts = {one.parts.devices, one.parts.devices + one.parts.count},
+           .rail = one.rail,
+           .plane = one.plane,
            .unwritten = differ - std::min(differ, padding_of(version_))};
-  EXPECT_EQ(one.parts.count, 1);
-  EXPECT_EQ(one.parts.devices[0], device);
   EXPECT_GE(one.max_message_bytes, size_t{1} << 30);
   EXPECT_LE(one.max_message_bytes, size_t{1} << 40);
   EXPECT_GT(one.max_collective_bytes, 0u);
-  EXPECT_EQ(one.rail, -1);
-  EXPECT_EQ(one.plane, -1);
   return result;
 }
 

@@ -44,6 +44,8 @@ struct SeenDevice {
   int max_receives = 0;
   int is_registration_global = 0;
   int needs_flush = 0;
+  std::vector<int> parts;
+  int rail = -1, plane = -1;
   size_t unwritten = 0;
 };
 
@@ -65,6 +67,9 @@ class Net {
   Result finalize(void* context) { return caller_->finalize(context); }
   Result devices(int* count) { return caller_->devices(count); }
   Result get_properties(int device, SeenDevice* seen);
+  Result make_virtual(int* device, const int* parts, int count) {
+    return caller_->make_virtual(device, parts, count);
+  }
   Result listen(void* context, int device, void* handle, void** comm) {
     return caller_->listen(context, device, handle, comm);
   }

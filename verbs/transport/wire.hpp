@@ -123,7 +123,7 @@ enum class Reason : uint8_t {
   version = 1,
   provider_kind = 2,
   fingerprint = 3,
-  no_resources = 5,  // 4 was of version 1
+  no_resources = 5,  // 4 was of version 2
 };
 
 struct Refuse {
