@@ -1,6 +1,6 @@
 // transport_bw: how many messages a second the transport carries between two processes, as
 // ib_write_bw counts writes: one hot buffer on each side, a window of messages under way, timed by
-// the sender from the first post to the last completion.
+// the sender from the first post to the last completion; over as many ports as are asked for.
 //
 // Its parent forks one child, which receives; each has a domain of its own. The receiver spins for
 // a while and then sleeps, as the ring's driver does: the target of ib_write_bw sleeps all the
@@ -37,11 +37,11 @@ constexpr uint64_t kWarmups = uint64_t{4} * transport::kWindow;
 
 // A domain, and a registered buffer whose pages are there.
 struct Endpoint {
-  Endpoint(uint64_t bytes, bool is_sleeper) : sleeps(is_sleeper), buffer(bytes) {
+  Endpoint(uint64_t bytes, unsigned rails, bool is_sleeper) : sleeps(is_sleeper), buffer(bytes) {
     const Params params = params_of_environment();
     auto provider = verbs::open_provider(params, verbs::Use::collective);
     if (!provider) give_up(provider.failure());
-    auto created = transport::Domain::create(*provider, params);
+    auto created = transport::Domain::create(*provider, params, rails);
     if (!created) give_up("no domain: " + std::string(to_string(created.failure().code())));
     domain = std::move(*created);
     std::memset(buffer.get(), 1, bytes);
@@ -100,10 +100,11 @@ class Window {
 
 struct Options {
   uint64_t bytes = 0, messages = 0;
+  unsigned rails = 1;
 };
 
 void receive(int peer, const Options& options) {
-  const Endpoint end(options.bytes, true);
+  const Endpoint end(options.bytes, options.rails, true);
   auto listener = transport::Listener::open(*end.domain, "127.0.0.1", {.peer_name = "the sender"});
   if (!listener) give_up("cannot listen on 127.0.0.1");
   const transport::Handle handle = (*listener)->handle();
@@ -125,7 +126,7 @@ void receive(int peer, const Options& options) {
 
 // Messages a second.
 double send(int peer, const Options& options) {
-  const Endpoint end(options.bytes, false);
+  const Endpoint end(options.bytes, options.rails, false);
   transport::Handle handle;
   if (::recv(peer, handle.bytes.data(), handle.bytes.size(), MSG_WAITALL) != sizeof handle)
     throw ToolError(Exit::peer, "the receiver ended before it listened");
@@ -165,6 +166,8 @@ int body(int argc, char** argv) {
   app.add_option("--bytes", bytes, "of a message (64K)")->transform(byte_size(1, 1_GiB));
   app.add_option("--messages", options.messages, "how many (10000)")
       ->check(whole_number(1, uint64_t{1} << 40));
+  app.add_option("--rails", options.rails, "the first so many ports (1)")
+      ->check(whole_number(1, transport::kMaxRails));
   if (parse_command_line(app, argc, argv)) return 0;
   params_of_environment();
   options.bytes = std::stoull(bytes);

@@ -1,6 +1,6 @@
 // The devices that NORIA_SOFT_DEVICES describes, for the software HCA:
 //
-//   name=mlx0,rate=400,width=4,ll=ib,numa=0,pci=0000:17:00.0,host=a; name=mlx1,...
+//   name=mlx0,rate=400,width=4,ll=ib,numa=0,pci=0000:17:00.0,host=a,shape=25; name=mlx1,...
 //
 // Strict: a key that is unknown, given twice or out of its range refuses the whole text, and the
 // failure is one line that names the device, the word, what is accepted, and the nearest key. Pure.
@@ -22,7 +22,7 @@
 
 namespace noria {
 
-// One device with one port. `rate_gbit` is what it declares; NORIA_SOFT_RATE_GBIT shapes it.
+// One device with one port. `rate_gbit` is what it declares; `shape_gbit` is what it keeps.
 struct SoftDevice {
   std::string name = "noria0";
   double rate_gbit = 400;
@@ -32,6 +32,7 @@ struct SoftDevice {
   std::string pci;  // empty: on no bus
   std::string
       host;  // whose port it is: processes that name the same host share it. Empty: their own
+  double shape_gbit = 0;      // 0: as NORIA_SOFT_RATE_GBIT says
   bool is_described = false;  // false: the one device there is without a description
 };
 
@@ -72,8 +73,8 @@ inline bool is_pci_address(std::string_view text) {
          text[8] < '2' && text[11] < '8';
 }
 
-constexpr std::array<std::string_view, 7> kSoftKeys{"name", "rate", "width", "ll",
-                                                    "numa", "pci",  "host"};
+constexpr std::array<std::string_view, 8> kSoftKeys{"name", "rate", "width", "ll",
+                                                    "numa", "pci",  "host",  "shape"};
 
 // Empty, or what the key takes.
 inline std::string take_soft_value(std::string_view key, std::string_view value, SoftDevice* to) {
@@ -87,6 +88,10 @@ inline std::string take_soft_value(std::string_view key, std::string_view value,
     return is_soft_name(value) ? "" : "a letter, then letters, digits, '_' or '-', 31 at most";
   }
   if (key == "rate") return parse_real(value, &to->rate_gbit) ? "" : "Gbit/s, as 400";
+  if (key == "shape") {
+    const bool is_rate = parse_real(value, &to->shape_gbit) && to->shape_gbit > 0;
+    return is_rate && to->shape_gbit <= 100000 ? "" : "more than 0, to 100000 Gbit/s, as 2.5";
+  }
   if (key == "width") {
     if (!parse_uint(value, &number) || !is_choice(value, "1|2|4|8|12")) return "1, 2, 4, 8 or 12";
     to->width = static_cast<uint32_t>(number);

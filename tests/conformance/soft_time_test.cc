@@ -14,8 +14,9 @@ constexpr Nanoseconds kStart = 5_s;
 
 // Two queue pairs of one device, connected to each other in one process, which is alone.
 struct Loop {
-  explicit Loop(const ConnectSpec& spec, size_t bytes = 4096)
-      : cq(hca.make_cq()),
+  explicit Loop(const ConnectSpec& spec, size_t bytes = 4096, unsigned device = 0)
+      : hca(device),
+        cq(hca.make_cq()),
         near(hca.make_qp(cq.get())),
         far(hca.make_qp(cq.get())),
         buffer(hca.make_buffer(bytes)) {
@@ -99,6 +100,34 @@ TEST(SoftTime, A_shaped_link_takes_what_its_rate_says) {
     Loop loop({}, 4_MiB);
     loop.write(1, 3'000'000);
     EXPECT_EQ(loop.complete(1, IBV_WC_SUCCESS), kStart + 3'000'000 + 2 * 200_us);
+  });
+}
+
+TEST(SoftTime, A_port_with_a_shape_of_its_own_keeps_that) {
+  run_alone([](Post&) {
+    ::setenv("NORIA_SOFT_DEVICES", "name=a,shape=16;name=b;name=c,shape=0.5", 1);
+    ::setenv("NORIA_SOFT_RATE_GBIT", "8", 1);  // of who has none
+    ::setenv("NORIA_SOFT_LATENCY_US", "200", 1);
+    verbs().noria_turn(kStart);
+    Loop fast({}, 4_MiB, 0), plain({}, 4_MiB, 1), slow({}, 4_MiB, 2);
+    fast.write(1, 3'000'000);
+    EXPECT_EQ(fast.complete(1, IBV_WC_SUCCESS), kStart + 1'500'000 + 2 * 200_us);
+    plain.now = fast.now;
+    plain.write(1, 3'000'000);
+    EXPECT_EQ(plain.complete(1, IBV_WC_SUCCESS), fast.now + 3'000'000 + 2 * 200_us);
+    slow.now = plain.now;
+    slow.write(1, 3'000'000);
+    EXPECT_EQ(slow.complete(1, IBV_WC_SUCCESS), plain.now + 48'000'000 + 2 * 200_us);
+  });
+}
+
+TEST(SoftTime, A_port_without_a_shape_is_not_slowed_by_one_that_has) {
+  run_alone([](Post&) {
+    ::setenv("NORIA_SOFT_DEVICES", "name=a,shape=8;name=b", 1);
+    verbs().noria_turn(kStart);
+    Loop plain({}, 4_MiB, 1);
+    plain.write(1, 3'000'000);
+    EXPECT_LT(plain.complete(1, IBV_WC_SUCCESS), kStart + 3'000'000);
   });
 }
 

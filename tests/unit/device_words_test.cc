@@ -21,7 +21,7 @@ TEST(Soft_devices, Nothing_described_is_one_device) {
 
 TEST(Soft_devices, Every_key_is_read) {
   const auto devices = parse_soft_devices(
-      "name=mlx0,rate=200,width=2,ll=ib,numa=1,pci=0000:17:00.0,host=a; name=mlx1 ;");
+      "name=mlx0,rate=200,width=2,ll=ib,numa=1,pci=0000:17:00.0,host=a,shape=2.5; name=mlx1 ;");
   ASSERT_TRUE(devices.is_ok()) << devices.failure();
   ASSERT_EQ(devices->size(), 2U);
   const SoftDevice& first = devices->front();
@@ -32,6 +32,7 @@ TEST(Soft_devices, Every_key_is_read) {
   EXPECT_EQ(first.numa, 1);
   EXPECT_EQ(first.pci, "0000:17:00.0");
   EXPECT_EQ(first.host, "a");
+  EXPECT_EQ(first.shape_gbit, 2.5);
   // What is not said.  Expect: an NDR port over Ethernet, on no bus.
   const SoftDevice& second = devices->back();
   EXPECT_EQ(second.rate_gbit, 400);
@@ -39,6 +40,7 @@ TEST(Soft_devices, Every_key_is_read) {
   EXPECT_FALSE(second.is_infiniband);
   EXPECT_EQ(second.numa, -1);
   EXPECT_EQ(second.pci, "");
+  EXPECT_EQ(second.shape_gbit, 0) << "as NORIA_SOFT_RATE_GBIT says";
   EXPECT_TRUE(second.is_described);
 }
 
@@ -53,6 +55,10 @@ TEST(Soft_devices, A_failure_names_device_word_and_range) {
             "device 1: 'numa=1024' is not accepted; it takes 0 to 1023");
   EXPECT_EQ(failure_of("name=a,ll=roce"),
             "device 1: 'll=roce' is not accepted; it takes ib or eth");
+  for (const char* bad : {"0", "-1", "100001", "fast", "nan"})
+    EXPECT_EQ(failure_of(std::string("name=a,shape=") + bad),
+              std::string("device 1: 'shape=") + bad +
+                  "' is not accepted; it takes more than 0, to 100000 Gbit/s, as 2.5");
   EXPECT_EQ(failure_of("name=a,name=b"), "device 1: 'name' stands twice");
   EXPECT_EQ(failure_of("name=a;name=a"), "device 2: name=a is taken");
   EXPECT_EQ(failure_of("rate=400"), "device 1: it has no name, as name=mlx0");

@@ -24,7 +24,7 @@ struct Batch {
 };
 
 bool is_plain(const Qp& qp) {
-  return !qp.engine.shaper().is_on() && !qp.engine.places_late() && qp.faults == nullptr &&
+  return !qp.engine.is_shaped() && !qp.engine.places_late() && qp.faults == nullptr &&
          qp.moved == 0 && qp.asked == 0;
 }
 

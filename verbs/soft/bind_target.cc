@@ -110,7 +110,7 @@ bool bind_target(Qp& qp) {
       peer->is_ambiguous(device))
     return false;
   PortSchedule* port = peer->port(device);
-  if (qp.engine.shaper().is_on() && port == nullptr) return false;  // under way
+  if (qp.engine.is_shaped() && port == nullptr) return false;  // under way
   if (qp.target != nullptr || was_bound || !is_fresh ||
       target.rq_psn.load(kRelaxed) != qp.attr.sq_psn || !is_drained(qp.engine, qp.shared))
     return false;

@@ -143,8 +143,8 @@ int arm_cq(Cq& cq, bool solicited_only) {
   // Its owner is about to sleep: what its send queues have left is the service thread's work.
   for (Qp* qp : cq.senders)
     if (qp->has_work())
-      cq.engine.request_service(cq.engine.shaper().is_on() ? next_look(*qp, Progress::paced)
-                                                           : Engine::kAtOnce);
+      cq.engine.request_service(cq.engine.is_shaped() ? next_look(*qp, Progress::paced)
+                                                      : Engine::kAtOnce);
   return 0;
 }
 

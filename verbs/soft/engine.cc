@@ -59,6 +59,9 @@ std::unique_ptr<Engine> Engine::start(const Params& params,
 
 bool Engine::open_ports(const std::vector<SoftDevice>& devices) {
   for (const SoftDevice& device : devices) {
+    const double rate = device.shape_gbit != 0 ? device.shape_gbit : params_.soft_rate_gbit;
+    shapers_.emplace_back(rate, params_.soft_latency_us);
+    is_shaped_ = is_shaped_ || shapers_.back().is_on();
     const bool is_own = device.host.empty() || is_time_standing();
     auto port = join_port(is_own ? "" : device.host + "/" + device.name);
     if (!port.is_ok()) {

@@ -40,7 +40,9 @@ class Engine {
   const Params& params() const { return params_; }
   SharedSegment& shared() const { return **segment_; }
   uint32_t slot() const { return slot_; }
-  const Shaper& shaper() const { return shaper_; }
+  // Whether any port of this process is shaped; then all are paced, some of them at no rate.
+  bool is_shaped() const { return is_shaped_; }
+  const Shaper& shaper(uint32_t device) const { return shapers_[device]; }
   PortSchedule& port(uint32_t device) const { return *ports_[device].schedule; }
   const SharedAddress& address(uint32_t device) const { return shared().header.addresses[device]; }
   bool places_late() const { return places_late_; }
@@ -105,7 +107,6 @@ class Engine {
  private:
   explicit Engine(const Params& params)
       : params_(params),
-        shaper_(params.soft_rate_gbit, params.soft_latency_us),
         places_late_(params.soft_place == "late"),
         may_ask_(params.soft_copy != "cma") {}
   bool set_up(const std::vector<SoftDevice>& devices);
@@ -126,7 +127,8 @@ class Engine {
   void set_timer(Nanoseconds at) NORIA_REQUIRES(timer_lock_);
 
   const Params params_;
-  const Shaper shaper_;
+  std::vector<Shaper> shapers_;  // by device
+  bool is_shaped_ = false;
   const bool places_late_, may_ask_;
   std::unique_ptr<Segment> segment_;  // guarded by carve_ where rings are carved
   uint32_t slot_ = 0;

@@ -44,7 +44,7 @@ NORIA_HOT void complete(Qp& qp, const Wqe& wqe, ibv_wc_status status) {
 // Completes what took effect and may be known by now; all of it, of a queue pair that is not live
 // any more. When the next may be, kNever if none waits for a time.
 Nanoseconds complete_known(Qp& qp, bool is_live) {
-  const bool is_paced = qp.engine.shaper().is_on() && is_live;
+  const bool is_paced = qp.engine.is_shaped() && is_live;
   const Nanoseconds now = is_paced ? device_now() : kNever;
   bool has_failed = false;
   while (true) {
@@ -77,7 +77,7 @@ NORIA_HOT void conclude(Qp& qp, Wqe& wqe, ibv_wc_status status) {
   qp.moved = 0;
   qp.wait = Wait::none;
   qp.patience.store(0, std::memory_order_relaxed);  // a hint for next_look()
-  const bool is_paced = qp.engine.shaper().is_on();
+  const bool is_paced = qp.engine.is_shaped();
   if (is_paced && status == IBV_WC_SUCCESS) wqe.known = known_at(qp, wqe);
   if (is_paced) qp.pace.next_request();
   if (is_paced || !qp.held.all.empty()) {
@@ -149,7 +149,7 @@ Progress execute_delayed(Qp& qp, uint64_t budget) {
   const bool is_live = qp.current.load(std::memory_order_acquire) == IBV_QPS_RTS;
   if (is_live && (progress != Progress::wants_more || is_through)) land_one(qp);
   const Nanoseconds known = complete_known(qp, is_live);
-  if (!qp.engine.shaper().is_on()) return progress;
+  if (!qp.engine.is_shaped()) return progress;
   const Nanoseconds now = device_now();
   Nanoseconds due = known;
   if (!qp.held.all.empty()) due = std::min(due, now + Engine::kSleeperTick);
@@ -166,7 +166,7 @@ Progress execute_delayed(Qp& qp, uint64_t budget) {
 
 NORIA_HOT Progress try_execute(Qp& qp, uint64_t budget) {
   if (!qp.exec.try_lock()) return Progress::waits;
-  const bool is_delayed = qp.engine.shaper().is_on() || qp.engine.places_late();
+  const bool is_delayed = qp.engine.is_shaped() || qp.engine.places_late();
   const Progress progress = is_delayed ? execute_delayed(qp, budget) : execute(qp, budget);
   qp.exec.unlock();
   return progress;

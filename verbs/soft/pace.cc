@@ -10,10 +10,11 @@ namespace noria::soft {
 bool is_delivered(Qp& qp, const Wqe& wqe, Nanoseconds now) {
   Pace& pace = qp.pace;
   if (!pace.is_booked || (qp.moved == pace.booked && pace.booked < wqe.bytes)) {
-    const Shaper& shaper = qp.engine.shaper();
+    const uint32_t device = device_of(qp.pd_number);
+    const Shaper& shaper = qp.engine.shaper(device);
     const uint64_t bytes = Shaper::chunk(wqe.bytes - pace.booked);
     const Nanoseconds ready = std::max(wqe.posted, pace.not_before);
-    PortSchedule& ours = qp.engine.port(device_of(qp.pd_number));
+    PortSchedule& ours = qp.engine.port(device);
     PortSchedule& theirs = *qp.target_port;
     pace.arrival = wqe.is_answered() ? shaper.read(theirs, ours, ready, bytes)
                                      : shaper.send(ours, theirs, ready, bytes);
@@ -25,7 +26,8 @@ bool is_delivered(Qp& qp, const Wqe& wqe, Nanoseconds now) {
 
 Nanoseconds known_at(const Qp& qp, const Wqe& wqe) {
   // A read is known where its bytes arrive; everything else is acknowledged from the far end.
-  return wqe.is_answered() ? qp.pace.arrival : qp.engine.shaper().acknowledged(qp.pace.arrival);
+  const Shaper& shaper = qp.engine.shaper(device_of(qp.pd_number));
+  return wqe.is_answered() ? qp.pace.arrival : shaper.acknowledged(qp.pace.arrival);
 }
 
 }  // namespace noria::soft

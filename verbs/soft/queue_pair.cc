@@ -107,7 +107,7 @@ NORIA_HOT int post_send(Qp& qp, ibv_send_wr* first, ibv_send_wr** bad) {
       *bad = first;
       return EINVAL;
     }
-    const Nanoseconds now = qp.engine.shaper().is_on() ? device_now() : 0;
+    const Nanoseconds now = qp.engine.is_shaped() ? device_now() : 0;
     uint64_t tail = qp.send_tail.load(std::memory_order_relaxed);  // ours alone under `post`
     for (ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
       uint64_t bytes = 0;

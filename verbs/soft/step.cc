@@ -311,7 +311,7 @@ NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
   if (!reach_target(qp)) return wait_for(qp, wqe, Wait::target);
   if (wqe.bytes > qp.largest) return refuse_size(qp, wqe);
   uint64_t limit = wqe.bytes - qp.moved;
-  if (qp.engine.shaper().is_on()) {
+  if (qp.engine.is_shaped()) {
     if (!is_delivered(qp, wqe, device_now())) return wait_for(qp, wqe, Wait::none);
     limit = qp.pace.booked - qp.moved;
   }

@@ -44,7 +44,7 @@ RemoteRegion SendState::credits() const {
 }
 
 void SendState::start() {
-  shares_ = make_shares(link_.weights());
+  stripe_.start(link_.weights());
   link_.publish(*this);
 }
 
@@ -56,12 +56,6 @@ Request* SendState::on_credit_missing() {
 inline void SendState::count_message(uint64_t bytes) {
   counters_.add(Counter::messages_sent);
   counters_.add(Counter::bytes_sent, bytes);
-}
-
-inline uint32_t SendState::next_qp() {
-  const uint32_t qp = next_qp_;
-  next_qp_ = qp + 1 == shares_.count ? 0 : qp + 1;
-  return qp;
 }
 
 inline void SendState::post(const Piece& piece, uint64_t local_address, uint32_t lkey,
@@ -134,10 +128,10 @@ inline bool SendState::fits(CreditView credit, const RegionState* region, uint64
 inline void SendState::send_message(uint64_t sequence, CreditView credit, Request* request,
                                     const RegionState* region, uint64_t offset, uint64_t bytes) {
   write_.set_flags(IBV_SEND_SIGNALED);
-  if (shares_.count > 1 && bytes >= stripe_min_) {
+  if (stripe_.count() > 1 && bytes >= stripe_min_) {
     post_striped(*region, offset, bytes, sequence, request, credit);
   } else {
-    const Piece whole{.offset = 0, .bytes = bytes, .qp = next_qp()};
+    const Piece whole{.offset = 0, .bytes = bytes, .qp = stripe_.take_whole(bytes)};
     RequestAccess::take(*request, bytes, 1);
     post(whole, bytes != 0 ? region->address() + offset : 0,
          bytes != 0 ? region->lkey(link_.rail_of(whole.qp)) : 0, sequence,
@@ -150,7 +144,7 @@ void SendState::post_striped(const RegionState& region, uint64_t offset, uint64_
                              uint64_t sequence, Request* request, CreditView credit) {
   counters_.add(Counter::messages_striped);
   Cut pieces;
-  cut(bytes, shares_, stripe_min_, 0, &pieces);
+  stripe_.cut(bytes, &pieces);
   RequestAccess::take(*request, bytes, pieces.count);
   const uint32_t imm = wire::Immediate::of(sequence, 0, pieces.count).pack();
   for (uint32_t i = 0; i < pieces.count; ++i) {
@@ -171,8 +165,9 @@ Request* SendState::try_send_inline(const void* data, uint32_t bytes) {
 
   RequestAccess::take(request, bytes, 1);
   write_.set_flags(IBV_SEND_SIGNALED | IBV_SEND_INLINE);
-  post({.offset = 0, .bytes = bytes, .qp = next_qp()}, reinterpret_cast<uintptr_t>(data), 0, next_,
-       wire::Immediate::of(next_, 0, 1).pack(), credit);
+  post({.offset = 0, .bytes = bytes, .qp = stripe_.take_whole(bytes)},
+       reinterpret_cast<uintptr_t>(data), 0, next_, wire::Immediate::of(next_, 0, 1).pack(),
+       credit);
   ++next_;
   count_message(bytes);
   return &request;
@@ -183,6 +178,7 @@ void SendState::on_completion(WrId id, verbs::Completion completion) {
     return link_.fail_by_completion(completion, id.qp());
   if (!link_.status().is_ok()) [[unlikely]]
     return;  // its request has ended already
+  if (stripe_.count() > 1) stripe_.on_done(id.qp());
   --RequestAccess::pieces_left(requests_[id.slot()]);
   finish_in_order();
 }

@@ -51,7 +51,6 @@ class SendState {
   NORIA_HOT void send_message(uint64_t sequence, CreditView credit, Request* request,
                               const RegionState* region, uint64_t offset, uint64_t bytes);
   NORIA_HOT void count_message(uint64_t bytes);
-  NORIA_HOT uint32_t next_qp();
   NORIA_HOT void post(const Piece& piece, uint64_t local_address, uint32_t lkey, uint64_t sequence,
                       uint32_t imm, CreditView credit);
   NORIA_HOT void post_striped(const RegionState& region, uint64_t offset, uint64_t bytes,
@@ -68,8 +67,7 @@ class SendState {
   uint32_t group_sent_ = 0;                       // a bit for each of the group's that was sent
   uint64_t stripe_min_;
   uint64_t max_message_bytes_;
-  uint32_t next_qp_ = 0;
-  Shares shares_;
+  Stripe stripe_;
   verbs::RdmaWr write_{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED};
   std::array<Request, kWindow> requests_;
 };
