@@ -34,6 +34,10 @@ Finding check_library(const Machine& machine) {
 }
 
 Finding check_ports(const Machine& machine) {
+  if (machine.ports.empty())
+    return {"ports", "there is no RDMA device",
+            "load its driver (ibv_devices lists what it shows), or set NORIA_SOFT=1 to use the "
+            "software HCA"};
   std::string down;
   size_t active = 0;
   for (const verbs::PortInfo& port : machine.ports) {

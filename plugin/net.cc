@@ -1,6 +1,8 @@
 #include "plugin/net.hpp"
 
 #include <array>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -52,6 +54,17 @@ Result result_of(Status status) {
     case Code::internal: return Result::internal_error;
   }
   return Result::internal_error;
+}
+
+// What an operator looks for first. Why noria is off was said when that was found out.
+void say_communicator(const char* name) {
+  const auto setup = registry().setup();
+  if (setup == nullptr || setup->provider == nullptr) return;
+  log(LogLevel::info,
+      "noria " NORIA_PLUGIN_VERSION ", wire %u, %s: each connection has %" PRIu64
+      " queue pairs a rail of %s, by %s",
+      unsigned{transport::wire::kVersion}, name, setup->params.qps_per_connection,
+      setup->device_names().c_str(), setup->provider->library_path().c_str());
 }
 
 NORIA_COLD Result refuse(const char* function, const char* what) {
@@ -193,14 +206,16 @@ Result init(void** context, uint64_t communicator, int traffic_class, abi::Logge
   if (context == nullptr) return refuse("init", "context is NULL");
   if (!is_traffic_class(traffic_class)) return refuse("init", kBadTrafficClass);
   *context = registry().open(communicator, traffic_class);
-  log(LogLevel::info, "noria " NORIA_PLUGIN_VERSION ", wire %u: communicator 0x%llx",
-      unsigned{transport::wire::kVersion}, static_cast<unsigned long long>(communicator));
+  char name[32];
+  std::snprintf(name, sizeof name, "communicator 0x%" PRIx64, communicator);
+  say_communicator(name);
   return Result::success;
 }
 
 Result init_shared(abi::Logger logger) {
   send_log_to(logger);
   registry().open_shared();
+  say_communicator("communicators of this process");
   return Result::success;
 }
 

@@ -61,14 +61,8 @@ void find_gpu_memory(Setup* setup) {
 }
 
 void say_devices(const Setup& setup) {
-  std::string names;
-  for (int i = 0; i < setup.devices->count(); ++i) {
-    const Device& device = *setup.devices->find(i);
-    names += (names.empty() ? "" : ", ") + device.name + " " +
-             std::to_string(device.speed_mbps() / 1000) + " Gb/s";
-  }
   log(LogLevel::info, "noria " NORIA_PLUGIN_VERSION " over %s: %s; peers call at %s",
-      setup.provider->library_path().c_str(), names.c_str(), setup.host.c_str());
+      setup.provider->library_path().c_str(), setup.device_names().c_str(), setup.host.c_str());
   if (setup.provider->kind() == verbs::ProviderKind::software)
     log(LogLevel::info,
         "noria: the software HCA may place a line of 128 bytes in parts: set NCCL_PROTO=^LL128");
@@ -81,6 +75,17 @@ void send_log_to(abi::Logger logger) {
   nccl_logger.store(logger, std::memory_order_release);  // pairs with the load in write_to_nccl()
   set_log_sink(write_to_nccl);
   set_log_level(LogLevel::info);
+}
+
+std::string Setup::device_names() const {
+  std::string names;
+  for (int i = 0; i < devices->count(); ++i) {
+    const Device& device = *devices->find(i);
+    if (device.parts.size() > 1) continue;  // its parts stand here
+    names += (names.empty() ? "" : ", ") + device.name + " " +
+             std::to_string(device.speed_mbps() / 1000) + " Gb/s";
+  }
+  return names;
 }
 
 std::shared_ptr<const Setup> Setup::load() {

@@ -26,6 +26,7 @@ struct Setup {
   std::unique_ptr<DeviceTable> devices = std::make_unique<DeviceTable>();
 
   static std::shared_ptr<const Setup> load();
+  std::string device_names() const;  // "mlx5_0 400 Gb/s, mlx5_1 400 Gb/s"
 };
 
 // From now on everything that noria has to say goes to NCCL's log, which filters by NCCL_DEBUG. A

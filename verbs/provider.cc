@@ -129,8 +129,8 @@ std::shared_ptr<const Provider> make_provider(std::shared_ptr<const Api> api, st
   for (PortInfo& port : list_ports(*provider->api_, provider->rules_)) {
     const bool is_taken = filter && filter->takes(port.device, port.port);
     if (const auto* said = is_taken ? filter->says(port.device, port.port) : nullptr) {
-      port.rail = said->rail;
-      port.plane = said->plane;
+      port.rail = static_cast<int16_t>(said->rail);
+      port.plane = static_cast<int16_t>(said->plane);
     }
     (is_taken ? provider->ports_ : provider->left_out_).push_back(std::move(port));
   }

@@ -45,7 +45,7 @@ struct PortInfo {
   std::string gid, fault;
   const char* gid_type = "";
   // Of the fabric's planes, where NORIA_HCA says it.
-  int rail = -1, plane = -1;
+  int16_t rail = -1, plane = -1;
 };
 
 class Provider {

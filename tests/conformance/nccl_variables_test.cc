@@ -64,6 +64,33 @@ TEST_P(NcclVariables, The_communicators_traffic_class_wins_over_the_variable) {
   for (const ibv_qp_attr& attr : open) EXPECT_EQ(attr.ah_attr.grh.traffic_class, 32);
 }
 
+TEST_P(NcclVariables, Each_communicator_is_said_in_one_line) {
+  forget_logged_lines();
+  told(GetParam(), -1);
+  size_t lines = 0;
+  for (const std::string& line : logged_lines())
+    if (line.find("each connection has 1 queue pairs a rail of noria0 400 Gb/s, by ") !=
+        std::string::npos)
+      ++lines;
+  EXPECT_EQ(lines, 1u);
+}
+
+TEST_P(NcclVariables, A_filter_may_say_the_rail_and_the_plane_of_a_port) {
+  const int version = GetParam();
+  const auto seen_with = [version](const char* filter) {
+    setenv("NCCL_IB_HCA", filter, 1);
+    SeenDevice seen;
+    {
+      const Communicator communicator(version);
+      EXPECT_EQ(communicator.net->get_properties(0, &seen), Result::success) << last_warning();
+    }
+    unsetenv("NCCL_IB_HCA");
+    return std::pair{seen.rail, seen.plane};
+  };
+  EXPECT_EQ(seen_with("noria0:1:2:5"), (version >= 12 ? std::pair{2, 5} : std::pair{-1, -1}));
+  EXPECT_EQ(seen_with("noria0"), (std::pair{-1, -1})) << "not known";
+}
+
 TEST_P(NcclVariables, Queue_pairs_are_as_patient_as_NCCLs_own) {
   for (const ibv_qp_attr& attr : told(GetParam(), -1)) {
     EXPECT_EQ(attr.timeout, 20);

@@ -75,6 +75,8 @@ TEST(Machine_check, A_port_that_is_down_is_wrong_only_where_none_is_up) {
   EXPECT_EQ(line_of(machine, "ports"), "1 of 2 are active; mlx5_1 port 1 is down");
   machine.ports.erase(machine.ports.begin());
   EXPECT_NE(wrong(machine).find("ports: look at cables"), std::string::npos);
+  machine.ports.clear();
+  EXPECT_NE(wrong(machine).find("ports: load its driver"), std::string::npos);
 }
 
 TEST(Machine_check, An_address_that_does_not_reach_far_is_wrong) {
