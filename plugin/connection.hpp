@@ -90,15 +90,15 @@ class Connection : public Object {
     message->connection = nullptr;
     free_[free_count_++] = message;
   }
-  bool has_room() const { return free_count_ != 0; }
   // True the first time: a failure is told once.
   bool is_news() { return !std::exchange(was_told_, true); }
 
  private:
   std::unique_ptr<transport::Domain> domain_;
   const transport::Region no_memory_;
-  std::array<Message, transport::kWindow> messages_{};
-  std::array<Message*, transport::kWindow> free_;  // the last let go is taken first: it is in cache
+  static constexpr size_t kMessages = transport::kWindow + transport::kMaxFlushes;
+  std::array<Message, kMessages> messages_{};
+  std::array<Message*, kMessages> free_;  // the last let go is taken first: it is in cache
   uint32_t free_count_ = 0;
   bool was_told_ = false;
 };

@@ -454,8 +454,7 @@ Result iflush(void* recv_comm, int count, void* const* data, const int* bytes,
   }
   if (used == 0) return Result::success;
   // Null would say that it is done.
-  transport::Request* const flushed =
-      side->has_room() ? side->connection->try_flush(std::span(points).first(used)) : nullptr;
+  transport::Request* const flushed = side->connection->try_flush(std::span(points).first(used));
   if (flushed == nullptr) {
     const Status status = side->connection->status();
     return status.is_ok() ? refuse("iflush", "more requests are under way than NCCL may have")

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -192,6 +193,39 @@ TEST_P(NcclMemory, Nothing_is_flushed_where_that_is_off) {
     close_both(net, ends);
   });
   unsetenv("NCCL_GDR_FLUSH_DISABLE");
+}
+
+TEST_P(NcclMemory, As_many_receives_and_flushes_as_there_can_be_are_under_way_beside_each_other) {
+  alone([] {
+    Communicator communicator(GetParam());
+    Net& net = *communicator.net;
+    Ends ends;
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    const Exported gpu(4096);
+    void* memory = nullptr;
+    ASSERT_EQ(net.reg_mr_dma_buf(ends.receiving, gpu.data(), gpu.bytes(), kPointerCuda, 0, gpu.fd(),
+                                 &memory),
+              Result::success);
+    std::vector<void*> flushes(32);
+    for (void*& flush : flushes) {
+      ASSERT_EQ(net.iflush(ends.receiving, gpu.data(), 8, memory, &flush), Result::success);
+      ASSERT_NE(flush, nullptr);
+    }
+    // One more.  Expect: refused, for null would say that it is done.
+    void* none = kStale;
+    EXPECT_EQ(net.iflush(ends.receiving, gpu.data(), 8, memory, &none), Result::invalid_argument);
+    EXPECT_EQ(none, nullptr);
+    std::set<void*> requests(flushes.begin(), flushes.end());
+    for (size_t posted = 0;; ++posted) {
+      void* request = kStale;
+      ASSERT_EQ(net.irecv(ends.receiving, gpu.data(), 8, memory, &request), Result::success);
+      if (request == nullptr) break;
+      ASSERT_LT(posted, 1024u);
+      EXPECT_TRUE(requests.insert(request).second) << "one request for two";
+    }
+    for (void* flush : flushes) ASSERT_NO_FATAL_FAILURE(finish_flush(net, flush));
+    close_both(net, ends);
+  });
 }
 
 TEST_P(NcclMemory, A_flush_of_nothing_or_of_host_memory_is_done_at_once) {

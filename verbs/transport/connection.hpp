@@ -43,6 +43,7 @@ struct FlushPoint {
   uint64_t offset = 0;
 };
 inline constexpr uint32_t kMaxFlushPoints = 8;  // of one flush; none is not allowed
+inline constexpr uint32_t kMaxFlushes = 32;     // under way on one connection
 
 class SendState;
 class RecvState;

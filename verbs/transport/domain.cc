@@ -16,9 +16,9 @@ namespace {
 // Entries of each completion queue: about a hundred queue pairs at full window, 2 MiB on mlx5.
 constexpr uint32_t kCompletions = 32768;
 // And of one that serves a single connection, for each queue pair of NORIA_QPS_PER_CONNECTION: a
-// receiver can have 352 there, and a peer with twice our rails brings twice the queue pairs. 64 KiB
-// on mlx5, which takes the next power of two.
-constexpr uint32_t kCompletionsOfQueuePair = 704;
+// receiver can have 352 there, and a peer with twice our rails brings twice the queue pairs; 32 are
+// of its flushes. 64 KiB on mlx5, which takes the next power of two.
+constexpr uint32_t kCompletionsOfQueuePair = 2 * 352 + kMaxFlushes;
 // A piece's length travels in 32 bits, and no device promises more than 2 GiB.
 constexpr uint64_t kMaxMessageBytes = 1_GiB;
 constexpr int kPollBatch = 16;

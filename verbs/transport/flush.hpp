@@ -28,7 +28,7 @@ namespace noria::transport {
 class Flush {
  public:
   // Under way at once; also the completions that a rail's queue must have room for.
-  static constexpr uint32_t kWindow = 32;
+  static constexpr uint32_t kWindow = kMaxFlushes;
 
   // Enters the kernel. `id_base` leads completions to the connection.
   static Result<std::unique_ptr<Flush>> make(const RailSet& rails, uint64_t id_base);
