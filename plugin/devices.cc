@@ -58,12 +58,12 @@ uint32_t Device::speed_mbps() const {
 namespace {
 
 // What a member says of all ports alike, or -1.
-int16_t common(const std::vector<verbs::PortInfo>& ports, int verbs::PortInfo::*member) {
+int16_t common(const std::vector<verbs::PortInfo>& ports, int16_t verbs::PortInfo::*member) {
   const auto differs = [&](const verbs::PortInfo& port) {
     return port.*member != ports.front().*member;
   };
   if (std::any_of(ports.begin(), ports.end(), differs)) return -1;
-  return static_cast<int16_t>(ports.front().*member);
+  return ports.front().*member;
 }
 
 }  // namespace

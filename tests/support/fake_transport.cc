@@ -217,7 +217,7 @@ Result<Region> Domain::allocate(uint64_t bytes) {
   state->own = std::move(own);  // moving keeps the data where it is
   return Region(std::move(state));
 }
-unsigned Domain::poll(unsigned) {
+unsigned Domain::poll() {
   for (auto& weak : state_->pipes)
     if (const auto pipe = weak.lock()) pipe->move();
   return 0;
