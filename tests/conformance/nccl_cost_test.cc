@@ -197,9 +197,9 @@ std::string name_of(int64_t system_call) {
 
 // ---- the traffic ------------------------------------------------------------------------------
 
-// What went wrong in a child.
+// What went wrong in a child. Silent between the marks, where a line would be a call of our own.
 void log_warnings(abi::LogLevel level, unsigned long, const char*, int, const char* format, ...) {
-  if (level != abi::LogLevel::warn) return;
+  if (level != abi::LogLevel::warn || is_counting) return;
   va_list args;
   va_start(args, format);
   std::vfprintf(stderr, format, args);

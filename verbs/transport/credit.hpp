@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "base/check.hpp"
 #include "verbs/transport/wire.hpp"
@@ -55,8 +56,9 @@ NORIA_HOT inline void set_credit(wire::Credit* credit, uint64_t sequence, uint64
   credit->address = address;
   credit->match = match;
   credit->bytes = static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX));
-  std::copy_n(rkeys.data(), kFirst, credit->first_keys.data());
-  std::copy_n(rkeys.data() + kFirst, kMaxRails - kFirst, credit->other_keys.data());
+  // Never a call, as copies of ranges that might overlap can be.
+  std::memcpy(credit->first_keys.data(), rkeys.data(), sizeof credit->first_keys);
+  std::memcpy(credit->other_keys.data(), rkeys.data() + kFirst, sizeof credit->other_keys);
   credit->sequence = credit->sequence_again = static_cast<uint32_t>(sequence);
 }
 
