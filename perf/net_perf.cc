@@ -26,6 +26,9 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kName = "net_perf";
 constexpr uint64_t kMostBytes = 1_GiB;
 constexpr uint64_t kMostOfAll = 8_MiB;  // -a, as perftest
+constexpr uint64_t kMostMessages = uint64_t{1} << 40;
+constexpr double kMostSeconds = 86400;
+constexpr uint32_t kMostInFlight = 256, kMostBuffers = 256;
 
 struct Options {
   std::string test = "bw";
@@ -68,11 +71,23 @@ constexpr Terms kTerms[] = {{"--test", "test"},  {"-s", "size"},
                             {"-D", "seconds"},   {"-b", "is_bidirectional"},
                             {"-t", "depth"},     {"--buffers", "buffers"}};
 
+constexpr const char* kOtherVersion = "the client is a net_perf of another version";
+
 Json terms_of(const Options& options) {
   return {{"test", options.test},           {"size", options.size},
           {"all_sizes", options.all_sizes}, {"iterations", options.iterations},
           {"seconds", options.seconds},     {"is_bidirectional", options.is_bidirectional},
           {"depth", options.depth},         {"buffers", options.buffers}};
+}
+
+// A stranger on the port may say anything.
+bool are_possible(const Options& options) {
+  const uint64_t bytes = parse_size(options.size).value_or(0);
+  return (options.test == "bw" || options.test == "lat" || options.test == "rate") &&
+         (options.size.empty() || (bytes >= 1 && bytes <= kMostBytes)) &&
+         options.iterations <= kMostMessages && options.seconds >= 0 &&
+         options.seconds <= kMostSeconds && options.depth >= 1 && options.depth <= kMostInFlight &&
+         options.buffers >= 1 && options.buffers <= kMostBuffers;
 }
 
 void take_terms(const std::string& text, const CLI::App& app, Options& options) {
@@ -81,7 +96,7 @@ void take_terms(const std::string& text, const CLI::App& app, Options& options) 
   for (const Terms& term : kTerms) {
     if (!theirs.is_object() || !theirs.contains(term.key) ||
         theirs[term.key].type() != mine[term.key].type())
-      throw ToolError(Exit::peer, "the client is a net_perf of another version");
+      throw ToolError(Exit::peer, kOtherVersion);
     if (app.get_option(term.flag)->count() != 0 && theirs[term.key] != mine[term.key])
       throw usage_error(std::string(term.flag) + ": the server was given " + mine[term.key].dump() +
                         ", the client has " + theirs[term.key].dump() +
@@ -95,6 +110,7 @@ void take_terms(const std::string& text, const CLI::App& app, Options& options) 
   options.is_bidirectional = theirs["is_bidirectional"];
   options.depth = theirs["depth"];
   options.buffers = theirs["buffers"];
+  if (!are_possible(options)) throw ToolError(Exit::peer, kOtherVersion);
 }
 
 // ---- the table ----------------------------------------------------------------------------------
@@ -301,15 +317,15 @@ void add_flags(CLI::App& app, Options& options) {
       ->transform(byte_size(1, kMostBytes));
   app.add_flag("-a,--all", options.all_sizes, "sizes from 2 to 8M");
   app.add_option("-n,--iters", options.iterations, "messages of a size (5000; 1000 for lat)")
-      ->check(whole_number(1, uint64_t{1} << 40));
+      ->check(whole_number(1, kMostMessages));
   app.add_option("-D,--duration", options.seconds, "seconds of a size, instead of -n")
-      ->check(real_number(0.01, 86400));
+      ->check(real_number(0.01, kMostSeconds));
   app.add_flag("-b,--bidirectional", options.is_bidirectional,
                "both ways at once; the sum is shown");
   app.add_option("-t,--depth", options.depth, "messages in flight (8, as NCCL)")
-      ->check(whole_number(1, 256));
+      ->check(whole_number(1, kMostInFlight));
   app.add_option("--buffers", options.buffers, "that a side goes through in turn (1; NCCL has 8)")
-      ->check(whole_number(1, 256));
+      ->check(whole_number(1, kMostBuffers));
   app.add_flag("--report_gbits", options.in_gigabits, "Gb/sec in place of GB/sec");
   app.add_flag("--json", options.json, "JSON on standard output, and no table");
 }

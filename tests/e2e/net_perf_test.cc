@@ -1,12 +1,16 @@
 // net_perf with noria's own plugin on the software HCA: both sides on this machine, and as server
 // and client.
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/fd.hpp"
 #include "tests/e2e/tool_runs.hpp"
 
 namespace noria::perf {
@@ -156,6 +160,41 @@ TEST(Net_perf, A_server_that_was_given_other_flags_refuses_and_both_name_them) {
   const ToolEnd end = server.tool.end();
   EXPECT_EQ(end.exit_code, 2);
   EXPECT_EQ(end.err, "net_perf: " + why);
+}
+
+// A client that speaks net_perf's frames and asks for what its command line would not take.
+void ask_raw(const std::string& port, const std::string& terms) {
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{.sin_family = AF_INET,
+                      .sin_port = htons(static_cast<uint16_t>(std::stoi(port))),
+                      .sin_addr = {htonl(INADDR_LOOPBACK)},
+                      .sin_zero = {}};
+  ASSERT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const uint32_t header[]{0x6e706631, 0, 0, static_cast<uint32_t>(terms.size())};
+  std::string frame(reinterpret_cast<const char*>(header), sizeof header);
+  frame += terms;
+  EXPECT_EQ(::send(socket.get(), frame.data(), frame.size(), 0),
+            static_cast<ssize_t>(frame.size()));
+}
+
+TEST(Net_perf, A_server_survives_a_client_that_asks_for_what_cannot_be) {
+  const nlohmann::json good{{"test", "bw"},      {"size", "64"},   {"all_sizes", false},
+                            {"iterations", 10u}, {"seconds", 0.0}, {"is_bidirectional", false},
+                            {"depth", 8u},       {"buffers", 1u}};
+  const std::pair<const char*, nlohmann::json> bad[] = {
+      {"test", "write"},  {"size", "many"},  {"size", "2G"},    {"iterations", -1},
+      {"seconds", 1e300}, {"seconds", -1.0}, {"depth", 0u},     {"depth", 257u},
+      {"buffers", 0u},    {"buffers", 257u}, {"buffers", "one"}};
+  for (const auto& [key, value] : bad) {
+    Server server;
+    nlohmann::json terms = good;
+    terms[key] = value;
+    ask_raw(server.port, terms.dump());
+    const ToolEnd end = server.tool.end();
+    // Expect:
+    EXPECT_EQ(end.exit_code, 4) << key << " " << value << ", signal " << end.signal;
+    EXPECT_EQ(end.err, "net_perf: the client is a net_perf of another version\n") << key;
+  }
 }
 
 TEST(Net_perf, Without_a_server_the_client_ends_with_4) {
