@@ -1,5 +1,6 @@
 // The parts of the software HCA that need no second process.
 #include <errno.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -187,6 +188,24 @@ TEST(PeerMemory, A_file_that_its_owner_could_shorten_is_not_mapped) {
   void* base = map_shared(fixed.get(), 4096, true);
   ASSERT_NE(base, nullptr);
   Unmapper{4096}(base);
+}
+
+TEST(Segment, Rings_read_as_zero_also_where_the_kernel_takes_no_page_back) {
+  auto segment = Segment::create();
+  ASSERT_TRUE(segment.is_ok());
+  const uint64_t first = segment->carve(4096);
+  std::memset((*segment)->rings + first, 0xab, 4096);
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+  ASSERT_EQ(::dup3(pipe[0], segment->fd(), O_CLOEXEC), segment->fd());  // no hole is made in a pipe
+
+  segment->release(first, 4096);
+
+  // Expect: nothing of the ring before, whose notices would pass for news.
+  ASSERT_EQ(segment->carve(4096), first);
+  for (size_t i = 0; i < 4096; ++i)
+    ASSERT_EQ(static_cast<int>((*segment)->rings[first + i]), 0) << i;
+  for (const int end : pipe) ::close(end);
 }
 
 TEST(Segment, Rings_are_given_back_zeroed_and_used_again) {

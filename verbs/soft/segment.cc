@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <bit>
+#include <cstring>
 #include <utility>
 
 namespace noria::soft {
@@ -70,10 +71,12 @@ uint64_t Segment::carve(uint64_t bytes) {
 
 void Segment::release(uint64_t offset, uint64_t bytes) {
   const uint64_t size = rounded(bytes);
-  // The pages go back to the kernel, and read as zero when carved again.
+  // The pages go back to the kernel, and read as zero when carved again: notices of an old ring
+  // would pass for news. A sandbox may refuse the call.
   const auto start = offsetof(SharedSegment, rings) + offset;
-  ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
-              static_cast<off_t>(size));
+  if (::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
+                  static_cast<off_t>(size)) != 0)
+    std::memset(reinterpret_cast<std::byte*>(memory_.get()) + start, 0, size);
   free_[static_cast<size_t>(std::countr_zero(size))].push_back(offset);
 }
 
