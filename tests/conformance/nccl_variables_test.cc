@@ -50,18 +50,18 @@ std::vector<ibv_qp_attr> told(int version, int traffic_class) {
   return spied_qps();
 }
 
-TEST_P(NcclVariables, The_communicators_traffic_class_wins_over_the_variable) {
+TEST_P(NcclVariables, The_communicators_traffic_class_yields_to_the_variable) {
   const int version = GetParam();
-  setenv("NCCL_IB_TC", "32", 1);
   const auto given = told(version, 106);
-  const auto open = told(version, -1);
+  setenv("NCCL_IB_TC", "32", 1);
+  const auto overridden = told(version, 106);
   unsetenv("NCCL_IB_TC");
   ASSERT_EQ(given.size(), 2u);
-  ASSERT_EQ(open.size(), 2u);
+  ASSERT_EQ(overridden.size(), 2u);
   // Version 10 tells connect() alone; the versions before tell nobody.
-  EXPECT_EQ(given[0].ah_attr.grh.traffic_class, version >= 11 ? 106 : 32);
-  EXPECT_EQ(given[1].ah_attr.grh.traffic_class, version >= 10 ? 106 : 32);
-  for (const ibv_qp_attr& attr : open) EXPECT_EQ(attr.ah_attr.grh.traffic_class, 32);
+  EXPECT_EQ(given[0].ah_attr.grh.traffic_class, version >= 11 ? 106 : 0);
+  EXPECT_EQ(given[1].ah_attr.grh.traffic_class, version >= 10 ? 106 : 0);
+  for (const ibv_qp_attr& attr : overridden) EXPECT_EQ(attr.ah_attr.grh.traffic_class, 32);
 }
 
 TEST_P(NcclVariables, Each_communicator_is_said_in_one_line) {

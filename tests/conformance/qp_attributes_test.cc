@@ -68,14 +68,16 @@ TEST_F(QpAttributes, Credits_may_have_a_class_of_their_own) {
   EXPECT_EQ(qps.receiver.ah_attr.grh.traffic_class, 0xc0);
 }
 
-TEST_F(QpAttributes, What_the_layer_above_says_wins_for_the_class_and_yields_for_the_time) {
+TEST_F(QpAttributes, What_the_layer_above_says_yields_to_the_variables) {
   const ConnectOptions options{.ack_timeout = 20, .retries = 3, .traffic_class = 64};
-  const Told open = told({"NORIA_TRAFFIC_CLASS=32"}, options);
+  const Told open = told({}, options);
   EXPECT_EQ(open.sender.ah_attr.grh.traffic_class, 64);
   EXPECT_EQ(open.receiver.ah_attr.grh.traffic_class, 64);
   EXPECT_EQ(open.sender.timeout, 20);
   EXPECT_EQ(open.sender.retry_cnt, 3);
-  const Told asked = told({"NORIA_ACK_TIMEOUT=18", "NORIA_RETRY_COUNT=7"}, options);
+  const Told asked =
+      told({"NORIA_ACK_TIMEOUT=18", "NORIA_RETRY_COUNT=7", "NORIA_TRAFFIC_CLASS=32"}, options);
+  EXPECT_EQ(asked.sender.ah_attr.grh.traffic_class, 32);
   EXPECT_EQ(asked.sender.timeout, 18);
   EXPECT_EQ(asked.sender.retry_cnt, 7);
 }

@@ -40,11 +40,10 @@ verbs::QpService service_of(const Params& params, const ConnectOptions& options,
   const auto chosen = [](const std::optional<uint64_t>& value, uint8_t otherwise) {
     return static_cast<uint8_t>(value.value_or(otherwise));
   };
-  verbs::QpService service{
-      .ack_timeout = chosen(params.ack_timeout, options.ack_timeout),
-      .retries = chosen(params.retries, options.retries),
-      .traffic_class = options.traffic_class.value_or(chosen(params.traffic_class, 0)),
-      .service_level = chosen(params.service_level, 0)};
+  verbs::QpService service{.ack_timeout = chosen(params.ack_timeout, options.ack_timeout),
+                           .retries = chosen(params.retries, options.retries),
+                           .traffic_class = chosen(params.traffic_class, options.traffic_class),
+                           .service_level = chosen(params.service_level, 0)};
   if (role == Link::Role::receiver)
     service.traffic_class = chosen(params.control_traffic_class, service.traffic_class);
   return service;

@@ -37,8 +37,7 @@ struct ConnectOptions {
   // Where the parameters leave it open.
   uint8_t ack_timeout = 17;  // 4.096 us * 2^n; about 4 s with 7 retries
   uint8_t retries = 7;
-  // Of data; wins over the parameter.
-  std::optional<uint8_t> traffic_class;
+  uint8_t traffic_class = 0;  // of data
   // A connector gives up after 30 s without an answer. With this it never does: the peer may take
   // its time to accept, and whoever polls knows when to stop.
   bool waits_for_ever = false;
