@@ -81,7 +81,7 @@ inline std::string parse_hca_entry(std::string_view text, HcaFilter::Entry* out)
 inline Result<HcaFilter, std::string> HcaFilter::parse(std::string_view text) {
   HcaFilter filter;
   std::string_view rest = detail::trimmed(text);
-  if (rest.starts_with('^')) filter.excludes_ = true, rest.remove_prefix(1);
+  if (rest.starts_with('^')) filter.excludes_ = true, rest = detail::trimmed(rest.substr(1));
   if (rest.starts_with('=')) filter.is_exact_ = true, rest.remove_prefix(1);
   while (!rest.empty()) {
     const std::string_view word = detail::take_until(&rest, ',');

@@ -374,12 +374,16 @@ TEST_P(NcclMemory, A_connection_for_which_a_limit_has_no_room_says_which) {
   unsetenv("NORIA_SOFT_FAULTS");
   alone([] {
     Communicator communicator(GetParam());
-    const rlimit none{.rlim_cur = 0, .rlim_max = 1024};
+    rlimit limit{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
     NetHandle handle{};
     void* listener = kStale;
-    EXPECT_EQ(communicator.net->listen(communicator.context, 0, handle.data(), &listener),
-              Result::system_error);
+    const Result result =
+        communicator.net->listen(communicator.context, 0, handle.data(), &listener);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);  // a leak checker opens files at the end
+    EXPECT_EQ(result, Result::system_error);
     EXPECT_EQ(listener, nullptr);
     EXPECT_TRUE(contains(last_warning(), "ulimit -n")) << last_warning();
   });

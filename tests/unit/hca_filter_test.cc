@@ -32,6 +32,7 @@ TEST(Hca_filter, Takes_what_NCCL_takes) {
       {"mlx5_10:2", "mlx5_10:2"},
       {"^mlx5_1", "mlx5_0:1 mlx5_bond_0:1 rocep1s0:1"},
       {"^=mlx5_1", "mlx5_0:1 mlx5_10:1 mlx5_10:2 mlx5_bond_0:1 rocep1s0:1"},
+      {" ^ =mlx5_1", "mlx5_0:1 mlx5_10:1 mlx5_10:2 mlx5_bond_0:1 rocep1s0:1"},
       {"^=mlx5_10:2,rocep1s0", "mlx5_0:1 mlx5_1:1 mlx5_10:1 mlx5_bond_0:1"},
       {" mlx5_0 , rocep ,", "mlx5_0:1 rocep1s0:1"},
       {"=mlx5", ""},
