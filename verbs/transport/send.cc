@@ -74,7 +74,7 @@ Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_
   const CreditView credit = read_credit(ring_[wire::slot_of(sequence)], sequence);
   if (!credit) return on_credit_missing();
   if (credit.match() != wire::match_of(tag, 1)) [[unlikely]]
-    return try_send_in_group(region, offset, bytes, tag);
+    return try_send_in_group(credit, region, offset, bytes, tag);
   Request& request = requests_[wire::slot_of(sequence)];
   if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
   if (!fits(credit, region, offset, bytes)) [[unlikely]]
@@ -84,11 +84,10 @@ Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_
   return &request;
 }
 
-Request* SendState::try_send_in_group(const RegionState* region, uint64_t offset, uint64_t bytes,
-                                      uint32_t tag) {
+Request* SendState::try_send_in_group(CreditView first, const RegionState* region, uint64_t offset,
+                                      uint64_t bytes, uint32_t tag) {
   if (!link_.status().is_ok()) return nullptr;
-  const uint32_t members =
-      wire::members_in(read_credit(ring_[wire::slot_of(next_)], next_).match());
+  const uint32_t members = wire::members_in(first.match());
   if (members == 0 || members > kMaxGroup) [[unlikely]]
     return on_group_of_none(members);
   for (uint32_t i = 0; i < members; ++i) {

@@ -42,7 +42,8 @@ class SendState {
 
   NORIA_HOT Request* on_credit_missing();
   // Out of line: a receive by itself, the common case, does without.
-  [[gnu::noinline]] NORIA_HOT Request* try_send_in_group(const RegionState* region, uint64_t offset,
+  [[gnu::noinline]] NORIA_HOT Request* try_send_in_group(CreditView first,
+                                                         const RegionState* region, uint64_t offset,
                                                          uint64_t bytes, uint32_t tag);
   NORIA_COLD Request* on_group_of_none(uint32_t members);
   NORIA_HOT bool fits(CreditView credit, const RegionState* region, uint64_t offset,
