@@ -95,4 +95,14 @@ std::string command_text(const std::vector<std::string>& command,
   return text;
 }
 
+std::string output_of_program(const std::vector<std::string>& command,
+                              const std::vector<std::pair<std::string, std::string>>& environment,
+                              Nanoseconds limit) {
+  ProgramEnd end = run_program(command, environment, limit);
+  if (end.exit_code != 0)
+    throw ToolError(Exit::environment, "exit code " + std::to_string(end.exit_code) + " of " +
+                                           command_text(command, environment) + ": " + end.output);
+  return std::move(end.output);
+}
+
 }  // namespace noria::perf

@@ -25,6 +25,12 @@ ProgramEnd run_program(const std::vector<std::string>& command,
                        const std::vector<std::pair<std::string, std::string>>& environment,
                        Nanoseconds limit);
 
+// The same of a program that must end well: its output. Throws ToolError (environment), with the
+// command and what it wrote, for any other end.
+std::string output_of_program(const std::vector<std::string>& command,
+                              const std::vector<std::pair<std::string, std::string>>& environment,
+                              Nanoseconds limit);
+
 // As one would type it.
 std::string command_text(const std::vector<std::string>& command,
                          const std::vector<std::pair<std::string, std::string>>& environment);

@@ -10,6 +10,7 @@
 
 #include "perf/child_program.hpp"
 #include "perf/command_line.hpp"
+#include "perf/comparison.hpp"
 #include "perf/machine.hpp"
 #include "perf/nccl_tests_json.hpp"
 #include "perf/sizes.hpp"
@@ -22,12 +23,9 @@ constexpr const char* kName = "compare_mpi";
 constexpr int kPilotIterations = 20;
 constexpr int kWarmups = 5;
 
-struct Options {
+struct Options : Comparison {
   std::vector<std::string> sizes{"64K", "1M", "25M"};
   int ranks = 2;
-  int rounds = 5;
-  double seconds = 1;
-  std::string results;
 };
 
 // Those that run in turn: OpenMPI, noria as users have it, and noria held to one way of fetching.
@@ -89,9 +87,7 @@ SizeResult measure(const Options& options, uint64_t bytes) {
   }
   std::array<std::vector<double>, 4> times, ratios;
   for (int round = 0; round < options.rounds; ++round) {
-    if (::isatty(STDERR_FILENO) != 0)
-      std::fprintf(stderr, "\r\033[K%s bytes: round %d of %d\r", text.c_str(), round + 1,
-                   options.rounds);
+    options.show_round(text + " bytes", round);
     for (const Contender who : kAll) {
       times[who].push_back(time_us(who, options, text, iterations[who]));
       ratios[who].push_back(times[kMpi].back() / times[who].back());
@@ -165,11 +161,7 @@ int body(int argc, char** argv) {
       ->delimiter(',')
       ->transform(byte_size(4, uint64_t{1} << 33));
   app.add_option("-g", options.ranks, "ranks (2)")->check(whole_number(2, 1024));
-  app.add_option("--rounds", options.rounds, "rounds (5)")->check(whole_number(1, 1000));
-  app.add_option("--seconds", options.seconds, "length of each run (1)")
-      ->check(real_number(0.01, 600));
-  app.add_option("--results", options.results,
-                 "append the table to this file, as RESULTS.md has it");
+  options.add_options(app);
   if (parse_command_line(app, argc, argv)) return 0;
   params_of_environment();
   require_writable(options.results);
@@ -181,9 +173,7 @@ int body(int argc, char** argv) {
   std::vector<SizeResult> results;
   for (const std::string& size : options.sizes)
     results.push_back(measure(options, parse_size(size).value_or(0)));
-  const std::string report = report_of(options, results);
-  std::fputs(report.c_str(), stdout);
-  append_results(options.results, report);
+  options.print(report_of(options, results));
   return 0;
 }
 

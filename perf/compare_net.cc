@@ -1,15 +1,13 @@
 // compare_net: NCCL's net plugin, and the transport beneath it, against perftest on the same
 // device, in turn: what is left of a device's bandwidth and latency above noria.
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/units.hpp"
 #include "perf/child_program.hpp"
 #include "perf/command_line.hpp"
+#include "perf/comparison.hpp"
 #include "perf/format_text.hpp"
 #include "perf/machine.hpp"
 #include "perf/nccl_tests_json.hpp"
@@ -23,12 +21,9 @@ namespace {
 constexpr const char* kName = "compare_net";
 constexpr uint64_t kLeastIterations = 1000;
 
-struct Options {
+struct Options : Comparison {
   std::vector<std::string> sizes{"256K", "1M", "4M"};
   std::string only;
-  int rounds = 5;
-  double seconds = 1;
-  std::string results;
 };
 
 struct Row {
@@ -54,11 +49,7 @@ Nanoseconds limit_of(const Options& options) {
 
 std::string output_of(std::vector<std::string> words, const Options& options) {
   words[0] = own_folder() + words[0];
-  const ProgramEnd end = run_program(words, {{"NORIA_SOFT", "1"}}, limit_of(options));
-  if (end.exit_code != 0)
-    throw ToolError(Exit::environment, "exit code " + std::to_string(end.exit_code) + " of " +
-                                           command_text(words, {}));
-  return end.output;
+  return output_of_program(words, {{"NORIA_SOFT", "1"}}, limit_of(options));
 }
 
 // Messages a second, or microseconds one way.
@@ -94,9 +85,7 @@ Measured measure(const Row& row, const Options& options) {
       static_cast<uint64_t>(std::max(a_second * options.seconds, double{kLeastIterations}));
   std::vector<double> own, other, ratios;
   for (int round = 0; round < options.rounds; ++round) {
-    if (::isatty(STDERR_FILENO) != 0)
-      std::fprintf(stderr, "\r\033[K%s, %llu bytes: round %d of %d\r", row.ours.c_str(),
-                   static_cast<unsigned long long>(row.bytes), round + 1, options.rounds);
+    options.show_round(row.ours + ", " + std::to_string(row.bytes) + " bytes", round);
     other.push_back(theirs(row, iterations, options));
     own.push_back(ours(row, iterations, options));
     ratios.push_back(own.back() / other.back());
@@ -145,11 +134,7 @@ int body(int argc, char** argv) {
       ->delimiter(',')
       ->transform(byte_size(4096, uint64_t{1} << 30));
   app.add_option("--only", options.only, "rows whose first column contains this");
-  app.add_option("--rounds", options.rounds, "rounds (5)")->check(whole_number(1, 1000));
-  app.add_option("--seconds", options.seconds, "length of each run (1)")
-      ->check(real_number(0.01, 600));
-  app.add_option("--results", options.results,
-                 "append the table to this file, as RESULTS.md has it");
+  options.add_options(app);
   if (parse_command_line(app, argc, argv)) return 0;
   params_of_environment();
   require_writable(options.results);
@@ -163,8 +148,7 @@ int body(int argc, char** argv) {
       "|---|---:|---:|---|---:|---:|---:|\n";
   for (const Row& row : chosen_rows(options)) text += table_row(row, measure(row, options));
   text += "\n    build/bin/compare_net --results perf/RESULTS.md\n";
-  std::fputs(text.c_str(), stdout);
-  append_results(options.results, text);
+  options.print(text);
   return 0;
 }
 

@@ -1,19 +1,17 @@
 // compare_perftest: perftest on the software HCA against what this machine can do without a device
 // (soft_baseline), and the transport on it against perftest, in turn: what each of the two costs.
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
-#include <sstream>
 
 #include "base/units.hpp"
 #include "perf/child_program.hpp"
 #include "perf/command_line.hpp"
+#include "perf/comparison.hpp"
+#include "perf/format_text.hpp"
 #include "perf/machine.hpp"
 #include "perf/nccl_tests_json.hpp"
+#include "perf/perftest_run.hpp"
 #include "perf/sizes.hpp"
 #include "perf/stats.hpp"
 
@@ -24,12 +22,9 @@ constexpr const char* kName = "compare_perftest";
 constexpr const char* kTransport = "transport_bw";
 constexpr uint64_t kLeastIterations = 1000;
 
-struct Options {
+struct Options : Comparison {
   std::vector<std::string> sizes{"64K", "1M"};
   std::string only;
-  int rounds = 5;
-  double seconds = 1;
-  std::string results;
 };
 
 // One row: two that are measured in turn. Each is a program of perftest with its flags, the
@@ -42,17 +37,12 @@ struct Row {
   std::string goal;
 };
 
-std::string output_of(const std::vector<std::string>& words, const Options& options) {
-  const auto limit = static_cast<Nanoseconds>(options.seconds * 20e9) + 60_s;
-  const ProgramEnd end = run_program(words, {}, limit);
-  if (end.exit_code != 0)
-    throw ToolError(Exit::environment, "exit code " + std::to_string(end.exit_code) + " of " +
-                                           command_text(words, {}) + ": " + end.output);
-  return end.output;
+Nanoseconds limit_of(const Options& options) {
+  return static_cast<Nanoseconds>(options.seconds * 20e9) + 60_s;
 }
 
 double number_of(const std::vector<std::string>& words, const Options& options) {
-  return std::stod(output_of(words, options));
+  return std::stod(output_of_program(words, {}, limit_of(options)));
 }
 
 // Calls a second, or microseconds one way.
@@ -69,36 +59,11 @@ double transport_rate(const Row& row, uint64_t messages, const Options& options)
                    options);
 }
 
-// Both sides by one shell; the client tries until the server listens.
-std::vector<std::string> pair_command(const std::string& program, const Row& row,
-                                      uint64_t iterations) {
-  static int port = 20000 + static_cast<int>(::getpid() % 10000);
-  port = port < 30000 ? port + 1 : 20001;  // below the ports that the kernel gives to clients
-  const std::string one = own_folder() + "noria_soft " + program + " -F -s " +
-                          std::to_string(row.bytes) + " -n " + std::to_string(iterations) + " -p " +
-                          std::to_string(port);
-  return {"sh", "-c",
-          one + " >/dev/null & i=0; until " + one +
-              " 127.0.0.1 2>/dev/null; do i=$((i+1)); [ $i -lt 100 ] || exit 1; sleep 0.05; done; "
-              "wait"};
-}
-
-// Messages a second, or microseconds one way: by perftest's own columns.
+// Messages a second, or microseconds one way.
 double perftest(const std::string& program, const Row& row, uint64_t iterations,
                 const Options& options) {
-  const std::string output = output_of(pair_command(program, row, iterations), options);
-  std::istringstream lines(output);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find("#bytes") == std::string::npos) continue;
-    std::getline(lines, line);
-    std::istringstream words(line);
-    std::array<double, 6> numbers{};
-    for (double& number : numbers) words >> number;
-    // bytes, iterations, then: peak, average, Mpps; or t_min, t_max, t_typical, t_avg.
-    const double value = row.is_latency ? numbers[5] : numbers[4] * 1e6;
-    if (value > 0) return value;
-  }
-  throw ToolError(Exit::environment, program + " printed no row: " + output);
+  const PerftestRow measured = run_perftest(program, row.bytes, iterations, limit_of(options));
+  return row.is_latency ? measured.average_us : measured.average;
 }
 
 bool is_mode(const std::string& who) { return who != kTransport && !who.starts_with("ib_"); }
@@ -125,9 +90,7 @@ Measured measure(const Row& row, const Options& options) {
       16;
   std::vector<double> values, others, ratios;
   for (int round = 0; round < options.rounds; ++round) {
-    if (::isatty(STDERR_FILENO) != 0)
-      std::fprintf(stderr, "\r\033[K%s: round %d of %d\r", row.program.c_str(), round + 1,
-                   options.rounds);
+    options.show_round(row.program, round);
     others.push_back(value_of(row.against, row, iterations, options));
     values.push_back(value_of(row.program, row, iterations, options));
     ratios.push_back(values.back() / others.back());
@@ -159,21 +122,15 @@ std::vector<Row> chosen_rows(const Options& options) {
   return rows;
 }
 
-std::string cell(const char* format, double value) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
-
 std::string table_row(const Row& row, const Measured& m) {
   const auto shown = [&row](double value) {
-    if (row.is_latency) return cell("%.2f us", value);
-    if (row.bytes < 4096) return cell("%.2f M/s", value * 1e-6);
-    return cell("%.2f GB/s", value * static_cast<double>(row.bytes) * 1e-9);
+    if (row.is_latency) return format_text("%.2f us", value);
+    if (row.bytes < 4096) return format_text("%.2f M/s", value * 1e-6);
+    return format_text("%.2f GB/s", value * static_cast<double>(row.bytes) * 1e-9);
   };
   return "| " + row.program + " | " + std::to_string(row.bytes) + " | " + shown(m.value) + " | " +
-         row.against + " | " + shown(m.against) + " | " + cell("%.2f", m.ratio) + " | " + row.goal +
-         " |\n";
+         row.against + " | " + shown(m.against) + " | " + format_text("%.2f", m.ratio) + " | " +
+         row.goal + " |\n";
 }
 
 int body(int argc, char** argv) {
@@ -188,11 +145,7 @@ int body(int argc, char** argv) {
       ->delimiter(',')
       ->transform(byte_size(4096, uint64_t{1} << 30));
   app.add_option("--only", options.only, "rows of programs whose name contains this");
-  app.add_option("--rounds", options.rounds, "rounds (5)")->check(whole_number(1, 1000));
-  app.add_option("--seconds", options.seconds, "length of each run (1)")
-      ->check(real_number(0.01, 600));
-  app.add_option("--results", options.results,
-                 "append the table to this file, as RESULTS.md has it");
+  options.add_options(app);
   if (parse_command_line(app, argc, argv)) return 0;
   params_of_environment();
   require_writable(options.results);
@@ -205,8 +158,7 @@ int body(int argc, char** argv) {
       "|---|---:|---:|---|---:|---:|---:|\n";
   for (const Row& row : chosen_rows(options)) text += table_row(row, measure(row, options));
   text += "\n    build/bin/compare_perftest --results perf/RESULTS.md\n";
-  std::fputs(text.c_str(), stdout);
-  append_results(options.results, text);
+  options.print(text);
   return 0;
 }
 

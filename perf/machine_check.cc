@@ -1,9 +1,6 @@
 #include "perf/machine_check.hpp"
 
-#include <sys/resource.h>
-
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <fstream>
 #include <string_view>
@@ -11,13 +8,11 @@
 #include "base/params.hpp"
 #include "verbs/api.hpp"
 #include "verbs/transport/interfaces.hpp"
+#include "verbs/transport/limits.hpp"
+#include "verbs/transport/peer_memory.hpp"
 
 namespace noria::perf {
 namespace {
-
-std::string name_of(const verbs::PortInfo& port) {
-  return port.device + " port " + std::to_string(port.port);
-}
 
 Finding check_variables(const Machine& machine) {
   if (!machine.bad_variable.empty())
@@ -44,7 +39,7 @@ Finding check_ports(const Machine& machine) {
     if (port.is_active)
       ++active;
     else
-      down += (down.empty() ? "; " : ", ") + name_of(port) + " is " + port.state;
+      down += (down.empty() ? "; " : ", ") + port.name() + " is " + port.state;
   }
   Finding finding{
       "ports",
@@ -57,7 +52,7 @@ Finding check_ports(const Machine& machine) {
 
 // How peers reach an active port.
 Finding check_address(const verbs::PortInfo& port, bool wants_roce_v1) {
-  Finding finding{"address", name_of(port) + ": ", ""};
+  Finding finding{"address", port.name() + ": ", ""};
   if (!port.is_ethernet) {
     finding.says += "LID " + std::to_string(port.lid);
     if (port.lid == 0) finding.remedy = "start a subnet manager: it gives the LID";
@@ -75,7 +70,7 @@ Finding check_address(const verbs::PortInfo& port, bool wants_roce_v1) {
 
 Finding check_mtu(const verbs::PortInfo& port) {
   Finding finding{"mtu",
-                  name_of(port) + ": " + std::to_string(port.mtu_bytes) + " of " +
+                  port.name() + ": " + std::to_string(port.mtu_bytes) + " of " +
                       std::to_string(port.max_mtu_bytes),
                   ""};
   if (port.mtu_bytes >= port.max_mtu_bytes) return finding;
@@ -93,7 +88,7 @@ Finding check_interface(const Machine& machine) {
 }
 
 Finding check_memlock(const Machine& machine) {
-  if (machine.memlock_bytes == UINT64_MAX) return {"memlock", "no limit", ""};
+  if (machine.memlock_bytes == transport::Limits::kNone) return {"memlock", "no limit", ""};
   Finding finding{"memlock", std::to_string(machine.memlock_bytes >> 10) + " KiB may be locked",
                   ""};
   if (machine.is_software)
@@ -154,29 +149,14 @@ bool may_lock_all() {
   return false;
 }
 
-uint64_t memlock_limit() {
-  rlimit limit{};
-  const bool is_known = ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0;
-  return !is_known || limit.rlim_cur == RLIM_INFINITY || may_lock_all() ? UINT64_MAX
-                                                                        : limit.rlim_cur;
-}
-
-std::string peer_memory_module() {
-  constexpr std::array<std::string_view, 2> kModules{"nvidia_peermem", "nv_peer_mem"};
-  std::ifstream modules("/proc/modules");
-  for (std::string line; std::getline(modules, line);)
-    for (const std::string_view name : kModules)
-      if (line.starts_with(name) && line[name.size()] == ' ') return std::string(name);
-  return "";
-}
-
 }  // namespace
 
 Machine read_machine(const char* const* environment) {
   Machine machine;
-  machine.memlock_bytes = memlock_limit();
+  machine.memlock_bytes = may_lock_all() ? transport::Limits::kNone
+                                         : transport::Limits::of_this_process().memlock_bytes;
   machine.has_nvidia_driver = std::ifstream("/proc/driver/nvidia/version").good();
-  machine.peer_memory = peer_memory_module();
+  machine.peer_memory = transport::peer_memory_module();
   for (const detail::Variable& variable : detail::split_environment(environment))
     if (variable.name.starts_with("NCCL_"))
       machine.nccl.insert_or_assign(std::string(variable.name), std::string(variable.value));

@@ -29,22 +29,19 @@ std::vector<std::string> pair_command(const std::string& program, uint64_t bytes
 
 PerftestRow run_perftest(const std::string& program, uint64_t bytes, uint64_t iterations,
                          Nanoseconds limit) {
-  const std::vector<std::string> command = pair_command(program, bytes, iterations);
-  const ProgramEnd end = run_program(command, {}, limit);
-  if (end.exit_code != 0)
-    throw ToolError(Exit::environment, "exit code " + std::to_string(end.exit_code) + " of " +
-                                           command_text(command, {}) + ": " + end.output);
-  std::istringstream lines(end.output);
+  const std::string output = output_of_program(pair_command(program, bytes, iterations), {}, limit);
+  std::istringstream lines(output);
   for (std::string line; std::getline(lines, line);) {
     if (line.find("#bytes") == std::string::npos) continue;
     std::getline(lines, line);
     std::istringstream words(line);
-    std::array<double, 5> numbers{};
+    std::array<double, 6> numbers{};
     for (double& number : numbers) words >> number;
-    // bytes, iterations, then: peak, average, Mpps; or t_min, t_max, t_typical.
-    if (numbers[4] > 0) return {.average = numbers[4] * 1e6, .typical_us = numbers[4]};
+    // bytes, iterations, then: peak, average, Mpps; or t_min, t_max, t_typical, t_avg.
+    if (numbers[4] > 0)
+      return {.average = numbers[4] * 1e6, .typical_us = numbers[4], .average_us = numbers[5]};
   }
-  throw ToolError(Exit::environment, program + " printed no row: " + end.output);
+  throw ToolError(Exit::environment, program + " printed no row: " + output);
 }
 
 }  // namespace noria::perf

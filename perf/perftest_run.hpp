@@ -14,8 +14,8 @@
 namespace noria::perf {
 
 struct PerftestRow {
-  double average = 0;     // of a bandwidth test: messages a second
-  double typical_us = 0;  // of a latency test: one way
+  double average = 0;                     // of a bandwidth test: messages a second
+  double typical_us = 0, average_us = 0;  // of a latency test: one way
 };
 
 // `program` with its flags, as "ib_write_bw -t 8". Throws ToolError (environment) where it is not

@@ -131,7 +131,7 @@ std::vector<PortInfo> list_ports(const Api& api, const PortRules& rules) {
         info.is_active = false;
         info.state = "without a GID";
       } else {
-        info.fault = info.device + " port " + std::to_string(number) + ": " + path.failure();
+        info.fault = info.name() + ": " + path.failure();
       }
       ports.push_back(std::move(info));
     }

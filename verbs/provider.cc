@@ -40,10 +40,6 @@ std::string software_library_path() {
   return folder + kSoftwareLibrary;
 }
 
-std::string name_of(const PortInfo& port) {
-  return port.device + " port " + std::to_string(port.port);
-}
-
 Opened open_library(const std::string& path, const std::string& notice, const Params& params) {
   auto api = Api::load(path);
   if (!api.is_ok()) return std::move(api).failure();
@@ -101,7 +97,7 @@ std::string find_fault(const Provider& provider, const Params& params) {
   if (takes_none(provider)) {
     std::string there;
     for (const PortInfo& port : provider.ports_left_out())
-      there += (there.empty() ? "" : ", ") + name_of(port);
+      there += (there.empty() ? "" : ", ") + port.name();
     return variable_of(params, ParamId::hca) + ": '" + params.hca + "' takes no port of " +
            provider.library_path() + "; there is " + there + " (NORIA_HCA= takes all)";
   }
@@ -144,10 +140,9 @@ Opened open_provider(const Params& params, Use use) {
   if (!opened) return opened;
   if (std::string fault = find_fault(**opened, params); !fault.empty()) return fault;
   for (const PortInfo& port : (*opened)->ports())
-    if (!port.is_active)
-      log(LogLevel::info, "%s is %s: not used", name_of(port).c_str(), port.state);
+    if (!port.is_active) log(LogLevel::info, "%s is %s: not used", port.name().c_str(), port.state);
   for (const PortInfo& port : (*opened)->ports_left_out())
-    log(LogLevel::info, "%s is left out by %s", name_of(port).c_str(),
+    log(LogLevel::info, "%s is left out by %s", port.name().c_str(),
         variable_of(params, ParamId::hca).c_str());
   return opened;
 }

@@ -46,6 +46,8 @@ struct PortInfo {
   const char* gid_type = "";
   // Of the fabric's planes, where NORIA_HCA says it.
   int16_t rail = -1, plane = -1;
+
+  std::string name() const { return device + " port " + std::to_string(port); }
 };
 
 class Provider {

@@ -279,7 +279,7 @@ std::string Domain::describe() const {
   std::string text;
   for (const Rail& rail : set.rails) {
     if (!text.empty()) text += ", ";
-    text += rail.port().info.device + " port " + std::to_string(rail.port().info.port);
+    text += rail.port().info.name();
     char words[256] = "";
     if (const auto describe = set.api().symbols().noria_describe;
         describe != nullptr && describe(rail.shared->context(), words, sizeof words) == 0)
