@@ -15,9 +15,8 @@
 
 #include "base/units.hpp"
 #include "tests/support/exported.hpp"
-#include "tests/support/nccl_driver.hpp"
+#include "tests/support/nccl_pair.hpp"
 #include "tests/support/pattern.hpp"
-#include "tests/support/ranks.hpp"
 
 namespace noria::test {
 namespace {
@@ -31,56 +30,20 @@ size_t open_descriptors() {
   return static_cast<size_t>(std::distance(begin(entries), end(entries)));
 }
 
-class NcclMemory : public testing::TestWithParam<int> {
- protected:
-  static void SetUpTestSuite() { setenv("NORIA_SOFT", "1", 1); }
-
-  void alone(const std::function<void()>& body) {
-    run_ranks(1, [&](int32_t, Wire&) { body(); });
-  }
-};
-
-// Both ends of a connection of a process with itself.
-struct Ends {
-  void* sending = nullptr;
-  void* receiving = nullptr;
-};
-
-void connect_to_itself(Communicator& communicator, Ends& ends) {
-  Net& net = *communicator.net;
-  NetHandle handle{};
-  void* listener = nullptr;
-  ASSERT_EQ(net.listen(communicator.context, 0, handle.data(), &listener), Result::success)
-      << last_warning();
-  const Nanoseconds deadline = now_ns() + 30_s;
-  while ((ends.sending == nullptr || ends.receiving == nullptr) && now_ns() < deadline) {
-    if (ends.sending == nullptr) {
-      ASSERT_EQ(net.connect(communicator.context, 0, handle.data(), &ends.sending), Result::success)
-          << last_warning();
-    }
-    if (ends.receiving == nullptr) {
-      ASSERT_EQ(net.accept(listener, &ends.receiving), Result::success) << last_warning();
-    }
-  }
-  ASSERT_TRUE(ends.sending != nullptr && ends.receiving != nullptr) << "not after 30 s";
-  EXPECT_EQ(net.close_listen(listener), Result::success);
-}
-
-void close_both(Net& net, const Ends& ends) {
-  EXPECT_EQ(net.close_send(ends.sending), Result::success);
-  EXPECT_EQ(net.close_recv(ends.receiving), Result::success);
-}
+class NcclMemory : public NcclNet {};
 
 TEST_P(NcclMemory, Hundreds_of_connections_share_a_device_and_cost_three_descriptors_both_ends) {
   alone([] {
     constexpr size_t kCount = 200;
     Communicator communicator(GetParam());
     std::vector<Ends> connections(kCount);
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, connections[0]));
+    ASSERT_NO_FATAL_FAILURE(
+        connect_to_itself(*communicator.net, communicator.context, &connections[0]));
     const size_t first = open_descriptors();
     close_both(*communicator.net, std::exchange(connections[0], {}));
     const size_t none = open_descriptors();
-    for (Ends& ends : connections) ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    for (Ends& ends : connections)
+      ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
     // Expect: each end's control socket, and the memory of the sender's credits, which peers of the
     // software HCA map. The device is open once.
     EXPECT_EQ(open_descriptors() - first, 3 * (kCount - 1));
@@ -137,7 +100,7 @@ TEST_P(NcclMemory, What_was_received_in_GPU_memory_is_seen_once_NCCL_has_flushed
     EXPECT_EQ(device.pointers, kPointerHost | kPointerDmabuf);
     EXPECT_EQ(device.needs_flush, GetParam() >= 9 ? 1 : 0);
     Ends ends;
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
     std::vector<std::byte> host(256_KiB);
     void* from = nullptr;
     ASSERT_EQ(net.reg_mr(ends.sending, host.data(), host.size(), kPointerHost, &from),
@@ -181,7 +144,7 @@ TEST_P(NcclMemory, Nothing_is_flushed_where_that_is_off) {
     ASSERT_EQ(net.get_properties(0, &device), Result::success);
     EXPECT_EQ(device.needs_flush, 0);
     Ends ends;
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
     const Exported gpu(4096);
     void* memory = nullptr;
     ASSERT_EQ(net.reg_mr_dma_buf(ends.receiving, gpu.data(), gpu.bytes(), kPointerCuda, 0, gpu.fd(),
@@ -200,7 +163,7 @@ TEST_P(NcclMemory, As_many_receives_and_flushes_as_there_can_be_are_under_way_be
     Communicator communicator(GetParam());
     Net& net = *communicator.net;
     Ends ends;
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
     const Exported gpu(4096);
     void* memory = nullptr;
     ASSERT_EQ(net.reg_mr_dma_buf(ends.receiving, gpu.data(), gpu.bytes(), kPointerCuda, 0, gpu.fd(),
@@ -233,7 +196,7 @@ TEST_P(NcclMemory, A_flush_of_nothing_or_of_host_memory_is_done_at_once) {
     Communicator communicator(GetParam());
     Net& net = *communicator.net;
     Ends ends;
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
     const Exported gpu(4096);
     std::vector<std::byte> host(4096);
     void* gpu_memory = nullptr;
@@ -271,8 +234,8 @@ TEST_P(NcclMemory, Memory_serves_all_connections_of_its_device_and_outlives_the_
     ASSERT_EQ(net.get_properties(0, &device), Result::success);
     EXPECT_EQ(device.is_registration_global, GetParam() >= 8 ? 1 : 0);
     Ends first, second;
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, first));
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, second));
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &first));
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &second));
     std::vector<std::byte> memory(8192);
     void* registered = nullptr;
     ASSERT_EQ(net.reg_mr(first.sending, memory.data(), memory.size(), kPointerHost, &registered),
@@ -296,7 +259,7 @@ TEST_P(NcclMemory, The_same_range_is_registered_with_the_device_once) {
     Communicator communicator(GetParam());
     Net& net = *communicator.net;
     Ends ends;
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
     std::vector<std::byte> memory(8192);
     std::array<void*, 3> registered{};
     const std::array<void*, 3> comms{ends.sending, ends.receiving, ends.sending};
@@ -324,7 +287,7 @@ TEST_P(NcclMemory, A_refused_registration_says_what_to_do) {
     Communicator communicator(GetParam());
     Net& net = *communicator.net;
     Ends ends;
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(communicator, ends));
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
     std::vector<std::byte> memory(4096);
     void* out = kStale;
     // No room.  Expect: the limit, and all the places where it is set.

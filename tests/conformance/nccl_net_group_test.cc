@@ -163,14 +163,10 @@ TEST_P(NcclNetGroup, Receives_32_groups_of_8_at_once_and_256_sends) {
   alone([] {
     const Communicator communicator(GetParam());
     Net& net = *communicator.net;
-    NetHandle handle{};
-    void* listener = nullptr;
-    ASSERT_EQ(net.listen(communicator.context, 0, handle.data(), &listener), Result::success);
-    const Ends ends = come_together(communicator, &handle, listener);
+    Ends ends;
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(net, communicator.context, &ends));
     void* const sending = ends.sending;
     void* const receiving = ends.receiving;
-    ASSERT_NE(sending, nullptr);
-    ASSERT_NE(receiving, nullptr);
     std::array<void*, 8> none{};
     std::array<size_t, 8> no_bytes{};
     std::array<int, 8> tags{1, 2, 3, 4, 5, 6, 7, 8};
@@ -202,9 +198,7 @@ TEST_P(NcclNetGroup, Receives_32_groups_of_8_at_once_and_256_sends) {
       int is_done = 0;
       while (is_done == 0) ASSERT_EQ(net.test(one, &is_done, nullptr), Result::success);
     }
-    EXPECT_EQ(net.close_send(sending), Result::success);
-    EXPECT_EQ(net.close_recv(receiving), Result::success);
-    EXPECT_EQ(net.close_listen(listener), Result::success);
+    close_both(net, ends);
   });
 }
 
@@ -212,13 +206,9 @@ TEST_P(NcclNetGroup, A_group_that_cannot_be_is_refused_with_a_line) {
   alone([] {
     const Communicator communicator(GetParam());
     Net& net = *communicator.net;
-    NetHandle handle{};
-    void* listener = nullptr;
-    ASSERT_EQ(net.listen(communicator.context, 0, handle.data(), &listener), Result::success);
-    const Ends ends = come_together(communicator, &handle, listener);
-    void* const sending = ends.sending;
+    Ends ends;
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(net, communicator.context, &ends));
     void* const receiving = ends.receiving;
-    ASSERT_NE(receiving, nullptr);
     std::array<std::byte, 16> memory{};
     void* registered = nullptr;
     ASSERT_EQ(net.reg_mr(receiving, memory.data(), memory.size(), kPointerHost, &registered),
@@ -267,9 +257,7 @@ TEST_P(NcclNetGroup, A_group_that_cannot_be_is_refused_with_a_line) {
     EXPECT_EQ(net.test(request, &is_done, sizes.data()), Result::invalid_usage);
     EXPECT_TRUE(contains(last_warning(), "outside of the registered memory")) << last_warning();
     EXPECT_EQ(net.dereg_mr(receiving, registered), Result::success);
-    EXPECT_EQ(net.close_send(sending), Result::success);
-    EXPECT_EQ(net.close_recv(receiving), Result::success);
-    EXPECT_EQ(net.close_listen(listener), Result::success);
+    close_both(net, ends);
   });
 }
 

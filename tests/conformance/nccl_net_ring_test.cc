@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/units.hpp"
-#include "tests/support/nccl_driver.hpp"
+#include "tests/support/nccl_pair.hpp"
 #include "tests/support/pattern.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -157,10 +157,7 @@ void all_reduce(Neighbours& ring, int32_t rank, int32_t size, const Slices& slic
   EXPECT_EQ(wrong, 0u) << slices.name << ", " << size << " ranks";
 }
 
-class NcclNetRing : public testing::TestWithParam<int> {
- protected:
-  static void SetUpTestSuite() { setenv("NORIA_SOFT", "1", 1); }
-};
+class NcclNetRing : public NcclNet {};
 
 TEST_P(NcclNetRing, Rings_of_2_3_and_8_ranks_reduce_in_slices_as_NCCL_cuts_them) {
   const int version = GetParam();
@@ -185,55 +182,44 @@ TEST_P(NcclNetRing, Rings_of_2_3_and_8_ranks_reduce_in_slices_as_NCCL_cuts_them)
 
 // More than 2^31 bytes on one connection, in the largest messages that NCCL sends.
 TEST_P(NcclNetRing, A_gigabyte_arrives_three_times) {
-  const int version = GetParam();
-  run_pair(
-      [&](Post& post) {
-        std::vector<std::byte> memory(1_GiB);
-        paint(memory.data(), memory.size(), 1);
-        Communicator communicator(version);
+  const auto with_memory = [](Net& net, void* comm, Wire& peer, const auto& body) {
+    std::vector<std::byte> memory(1_GiB);
+    void* registered = nullptr;
+    ASSERT_EQ(net.reg_mr(comm, memory.data(), memory.size(), kPointerHost, &registered),
+              Result::success);
+    body(memory, registered);
+    peer.meet();
+    EXPECT_EQ(net.dereg_mr(comm, registered), Result::success);
+  };
+  pair(
+      [&](Communicator& communicator, void* comm, Wire& peer) {
         Net& net = *communicator.net;
-        auto handle = post.peer.recv<NetHandle>();
-        void* const comm = connect(net, communicator.context, &handle);
-        ASSERT_NE(comm, nullptr);
-        void* registered = nullptr;
-        ASSERT_EQ(net.reg_mr(comm, memory.data(), memory.size(), kPointerHost, &registered),
-                  Result::success);
-        for (int i = 0; i < 3; ++i) {
-          void* request = nullptr;
-          const Nanoseconds deadline = now_ns() + 30_s;
-          while (request == nullptr && now_ns() < deadline)
-            ASSERT_EQ(net.isend(comm, memory.data(), 1_GiB, registered, &request), Result::success)
-                << last_warning();
-          ASSERT_NE(request, nullptr);
-          EXPECT_EQ(finish(net, request), static_cast<int>(1_GiB));
-        }
-        post.peer.meet();
-        EXPECT_EQ(net.dereg_mr(comm, registered), Result::success);
+        with_memory(net, comm, peer, [&](std::vector<std::byte>& memory, void* registered) {
+          paint(memory.data(), memory.size(), 1);
+          for (int i = 0; i < 3; ++i) {
+            void* request = nullptr;
+            const Nanoseconds deadline = now_ns() + 30_s;
+            while (request == nullptr && now_ns() < deadline)
+              ASSERT_EQ(net.isend(comm, memory.data(), 1_GiB, registered, &request),
+                        Result::success)
+                  << last_warning();
+            ASSERT_NE(request, nullptr);
+            EXPECT_EQ(finish(net, request), static_cast<int>(1_GiB));
+          }
+        });
         EXPECT_EQ(net.close_send(comm), Result::success);
       },
-      [&](Post& post) {
-        std::vector<std::byte> memory(1_GiB);
-        Communicator communicator(version);
+      [&](Communicator& communicator, void* comm, Wire& peer) {
         Net& net = *communicator.net;
-        NetHandle handle{};
-        void* listener = nullptr;
-        ASSERT_EQ(net.listen(communicator.context, 0, handle.data(), &listener), Result::success);
-        post.peer.send(handle);
-        void* const comm = accept(net, listener);
-        ASSERT_NE(comm, nullptr);
-        EXPECT_EQ(net.close_listen(listener), Result::success);
-        void* registered = nullptr;
-        ASSERT_EQ(net.reg_mr(comm, memory.data(), memory.size(), kPointerHost, &registered),
-                  Result::success);
-        for (int i = 0; i < 3; ++i) {
-          void* request = nullptr;
-          ASSERT_EQ(net.irecv(comm, memory.data(), 1_GiB, registered, &request), Result::success);
-          ASSERT_NE(request, nullptr);
-          EXPECT_EQ(finish(net, request), static_cast<int>(1_GiB));
-        }
-        EXPECT_EQ(first_wrong(memory.data(), memory.size(), 1), memory.size());
-        post.peer.meet();
-        EXPECT_EQ(net.dereg_mr(comm, registered), Result::success);
+        with_memory(net, comm, peer, [&](std::vector<std::byte>& memory, void* registered) {
+          for (int i = 0; i < 3; ++i) {
+            void* request = nullptr;
+            ASSERT_EQ(net.irecv(comm, memory.data(), 1_GiB, registered, &request), Result::success);
+            ASSERT_NE(request, nullptr);
+            EXPECT_EQ(finish(net, request), static_cast<int>(1_GiB));
+          }
+          EXPECT_EQ(first_wrong(memory.data(), memory.size(), 1), memory.size());
+        });
         EXPECT_EQ(net.close_recv(comm), Result::success);
       });
 }

@@ -200,7 +200,7 @@ TEST_P(NcclNet, Connect_and_accept_answer_not_yet_and_never_block) {
       ASSERT_EQ(comm, nullptr);
     }
     // Expect: in turn they come together, though one thread does both.
-    const Ends ends = come_together(communicator, &handle, listener);
+    const Ends ends = come_together(net, communicator.context, &handle, listener);
     void* const sending = ends.sending;
     void* const receiving = ends.receiving;
     ASSERT_NE(sending, nullptr);

@@ -3,37 +3,13 @@
 #include <cstdlib>
 
 #include "base/clock.hpp"
-#include "tests/support/nccl_end.hpp"
+#include "tests/support/nccl_pair.hpp"
 #include "tests/support/spy_verbs.hpp"
 
 namespace noria::test {
 namespace {
 
 class NcclVariables : public testing::TestWithParam<int> {};
-
-struct Ends {
-  void* send = nullptr;
-  void* recv = nullptr;
-};
-
-// Both ends of a connection in one process, driven in turn as NCCL's threads would.
-Ends connect_both(Net& net, void* context) {
-  NetHandle handle{};
-  void* listener = nullptr;
-  Ends ends;
-  EXPECT_EQ(net.listen(context, 0, handle.data(), &listener), Result::success) << last_warning();
-  const Nanoseconds deadline = now_ns() + 30_s;
-  while ((ends.send == nullptr || ends.recv == nullptr) && now_ns() < deadline) {
-    if (ends.send == nullptr) {
-      EXPECT_EQ(net.connect(context, 0, handle.data(), &ends.send), Result::success);
-    }
-    if (ends.recv == nullptr) {
-      EXPECT_EQ(net.accept(listener, &ends.recv), Result::success);
-    }
-  }
-  EXPECT_EQ(net.close_listen(listener), Result::success);
-  return ends;
-}
 
 // What the queue pairs of one connection were told: the receiver's, then the sender's.
 std::vector<ibv_qp_attr> told(int version, int traffic_class) {
@@ -43,9 +19,9 @@ std::vector<ibv_qp_attr> told(int version, int traffic_class) {
   net->set_traffic_class(traffic_class);
   void* context = nullptr;
   EXPECT_EQ(net->init(&context), Result::success);
-  const Ends ends = connect_both(*net, context);
-  EXPECT_EQ(net->close_send(ends.send), Result::success);
-  EXPECT_EQ(net->close_recv(ends.recv), Result::success);
+  Ends ends;
+  connect_to_itself(*net, context, &ends);
+  close_both(*net, ends);
   EXPECT_EQ(net->finalize(context), Result::success);
   return spied_qps();
 }

@@ -24,6 +24,27 @@ class NcclNetFault : public testing::TestWithParam<int> {
   static void SetUpTestSuite() { setenv("NORIA_SOFT", "1", 1); }
 };
 
+Result begin(NcclEnd& end, bool is_sender, size_t bytes, void** request) {
+  return is_sender ? end.net().isend(end.comm, end.memory.data(), bytes, end.registered, request)
+                   : end.net().irecv(end.comm, end.memory.data(), bytes, end.registered, request);
+}
+
+// One message of eight bytes after the other; what ended that, or success after 30 s.
+Result until_it_fails(NcclEnd& end, bool is_sender) {
+  Result result = Result::success;
+  const Nanoseconds deadline = now_ns() + 30_s;
+  void* request = nullptr;
+  while (result == Result::success && now_ns() < deadline) {
+    int is_done = 0;
+    if (request == nullptr)
+      result = begin(end, is_sender, 8, &request);
+    else if ((result = end.net().test(request, &is_done, nullptr)) == Result::success &&
+             is_done != 0)
+      request = nullptr;
+  }
+  return result;
+}
+
 TEST_P(NcclNetFault, A_close_with_requests_in_flight_does_not_wait_for_the_peer) {
   const int version = GetParam();
   run_pair(
@@ -78,12 +99,8 @@ TEST_P(NcclNetFault, A_peer_that_was_killed_is_a_remote_error_on_either_side_tol
       const Nanoseconds deadline = now_ns() + 30_s;
       void* request = nullptr;
       while (result == Result::success && now_ns() < deadline) {
-        if (is_sender) {
-          result = end.net().isend(end.comm, end.memory.data(), NcclEnd::kBytes, end.registered,
-                                   &request);
-        } else if (request == nullptr) {
-          result = end.net().irecv(end.comm, end.memory.data(), NcclEnd::kBytes, end.registered,
-                                   &request);
+        if (is_sender || request == nullptr) {
+          result = begin(end, is_sender, NcclEnd::kBytes, &request);
         } else {
           int is_done = 0;
           result = end.net().test(request, &is_done, nullptr);
@@ -96,10 +113,7 @@ TEST_P(NcclNetFault, A_peer_that_was_killed_is_a_remote_error_on_either_side_tol
       // Expect: the same again, in silence.
       forget_logged_lines();
       request = kStale;
-      EXPECT_EQ(is_sender
-                    ? end.net().isend(end.comm, end.memory.data(), 1, end.registered, &request)
-                    : end.net().irecv(end.comm, end.memory.data(), 1, end.registered, &request),
-                Result::remote_error);
+      EXPECT_EQ(begin(end, is_sender, 1, &request), Result::remote_error);
       EXPECT_EQ(request, nullptr);
       EXPECT_EQ(last_warning(), "");
       EXPECT_EQ(end.net().dereg_mr(end.comm, end.registered), Result::success);
@@ -156,18 +170,7 @@ TEST_P(NcclNetFault, A_device_that_is_lost_is_told_in_one_line) {
         NcclEnd end(version);
         ASSERT_NO_FATAL_FAILURE(end.connect_to(post.peer));
         forget_logged_lines();
-        Result result = Result::success;
-        const Nanoseconds deadline = now_ns() + 30_s;
-        void* request = nullptr;
-        while (result == Result::success && now_ns() < deadline) {
-          int is_done = 0;
-          if (request == nullptr)
-            result = end.net().isend(end.comm, end.memory.data(), 8, end.registered, &request);
-          else if ((result = end.net().test(request, &is_done, nullptr)) == Result::success &&
-                   is_done != 0)
-            request = nullptr;
-        }
-        EXPECT_EQ(result, Result::system_error);
+        EXPECT_EQ(until_it_fails(end, true), Result::system_error);
         EXPECT_TRUE(contains(last_warning(), "the device is lost")) << last_warning();
         end.net().dereg_mr(end.comm, end.registered);
         EXPECT_EQ(end.net().close_send(end.comm), Result::success);
@@ -178,19 +181,8 @@ TEST_P(NcclNetFault, A_device_that_is_lost_is_told_in_one_line) {
       [&](Post& post) {
         NcclEnd end(version);
         ASSERT_NO_FATAL_FAILURE(end.accept_from(post.peer));
-        Result result = Result::success;
-        const Nanoseconds deadline = now_ns() + 30_s;
-        void* request = nullptr;
-        while (result == Result::success && now_ns() < deadline) {
-          int is_done = 0;
-          if (request == nullptr)
-            result = end.net().irecv(end.comm, end.memory.data(), 8, end.registered, &request);
-          else if ((result = end.net().test(request, &is_done, nullptr)) == Result::success &&
-                   is_done != 0)
-            request = nullptr;
-        }
         // Expect: the peer's words for it.
-        EXPECT_EQ(result, Result::remote_error);
+        EXPECT_EQ(until_it_fails(end, false), Result::remote_error);
         EXPECT_TRUE(contains(last_warning(), "the device is lost")) << last_warning();
         post.peer.meet();
         EXPECT_EQ(end.net().close_recv(end.comm), Result::success);
@@ -227,7 +219,7 @@ TEST_P(NcclNetFault, Two_hundred_strangers_at_a_listener_change_nothing) {
       ASSERT_EQ(comm, nullptr);
     }
     // Expect: the right peer connects, and a message arrives; nobody is told of anything.
-    const Ends ends = come_together(communicator, &handle, listener);
+    const Ends ends = come_together(net, communicator.context, &handle, listener);
     ASSERT_NE(ends.sending, nullptr);
     ASSERT_NE(ends.receiving, nullptr);
     void* received = nullptr;
@@ -238,8 +230,7 @@ TEST_P(NcclNetFault, Two_hundred_strangers_at_a_listener_change_nothing) {
     EXPECT_EQ(finish(net, received), 0);
     EXPECT_EQ(last_warning(), "");
     EXPECT_EQ(net.close_listen(listener), Result::success);
-    EXPECT_EQ(net.close_send(ends.sending), Result::success);
-    EXPECT_EQ(net.close_recv(ends.receiving), Result::success);
+    close_both(net, ends);
     for (const int stranger : strangers) ::close(stranger);
   });
 }

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "base/clock.hpp"
 #include "tests/support/nccl_driver.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -19,18 +20,35 @@ struct Ends {
   void* sending = nullptr;
   void* receiving = nullptr;
 };
-inline Ends come_together(const Communicator& communicator, NetHandle* handle, void* listener) {
+
+// Drives both in turn until they are connected; an end is null where that takes 30 s.
+inline Ends come_together(Net& net, void* context, NetHandle* handle, void* listener) {
   Ends ends;
-  for (int i = 0; i < 1'000'000 && (ends.sending == nullptr || ends.receiving == nullptr); ++i) {
+  const Nanoseconds deadline = now_ns() + 30_s;
+  while ((ends.sending == nullptr || ends.receiving == nullptr) && now_ns() < deadline) {
     if (ends.sending == nullptr) {
-      EXPECT_EQ(communicator.net->connect(communicator.context, 0, handle->data(), &ends.sending),
-                Result::success);
+      EXPECT_EQ(net.connect(context, 0, handle->data(), &ends.sending), Result::success)
+          << last_warning();
     }
     if (ends.receiving == nullptr) {
-      EXPECT_EQ(communicator.net->accept(listener, &ends.receiving), Result::success);
+      EXPECT_EQ(net.accept(listener, &ends.receiving), Result::success) << last_warning();
     }
   }
   return ends;
+}
+
+inline void connect_to_itself(Net& net, void* context, Ends* ends) {
+  NetHandle handle{};
+  void* listener = nullptr;
+  ASSERT_EQ(net.listen(context, 0, handle.data(), &listener), Result::success) << last_warning();
+  *ends = come_together(net, context, &handle, listener);
+  ASSERT_TRUE(ends->sending != nullptr && ends->receiving != nullptr) << "not after 30 s";
+  EXPECT_EQ(net.close_listen(listener), Result::success);
+}
+
+inline void close_both(Net& net, const Ends& ends) {
+  EXPECT_EQ(net.close_send(ends.sending), Result::success);
+  EXPECT_EQ(net.close_recv(ends.receiving), Result::success);
 }
 
 class NcclNet : public testing::TestWithParam<int> {
