@@ -1,3 +1,4 @@
+noria_test(NAME shared_map_test LABELS unit SOURCES unit/shared_map_test.cc)
 noria_test(NAME params_test LABELS unit SOURCES unit/params_test.cc)
 noria_test(NAME hca_filter_test LABELS unit SOURCES unit/hca_filter_test.cc)
 noria_test(NAME counters_test LABELS unit SOURCES unit/counters_test.cc)

@@ -159,6 +159,55 @@ TEST_F(MrCacheTest, Random_use_is_as_a_count_for_each_range_would_have_it) {
   }
 }
 
+TEST_F(MrCacheTest, Ten_thousand_regions_are_as_a_list_would_have_them) {
+  constexpr size_t kRegions = 10'000;
+  struct Region {
+    MemoryRange range;
+    std::vector<MrShare> shares;
+  };
+  std::mt19937 dice(20260102);
+  // Pages in any order, of which each second is covered by a longer one too, and some by
+  // descriptor.
+  std::vector<Region> list(kRegions);
+  for (size_t i = 0; i < kRegions; ++i)
+    list[i].range = {.address = 4096 * (1 + i / 2),
+                     .bytes = 4096 * (1 + i % 2),
+                     .way = i % 5 == 0 ? MemoryRange::Way::descriptor : MemoryRange::Way::address};
+  std::shuffle(list.begin(), list.end(), dice);
+  size_t held = 0;
+  const auto take = [&](const MemoryRange& range) {
+    // By brute force: all that is held, from the first to the last.
+    const auto region = std::find_if(list.begin(), list.end(),
+                                     [&](const Region& one) { return one.range == range; });
+    const bool is_held = !region->shares.empty();
+    const uint32_t asked = device_.asked();
+    auto share = cache_->take(range, 0);
+    ASSERT_TRUE(share.is_ok());
+    ASSERT_EQ((*share)->lkey, is_held ? region->shares.front()->lkey : asked + 1);
+    held += is_held ? 0 : 1;
+    region->shares.push_back(std::move(*share));
+    ASSERT_EQ(device_.count(), held);
+  };
+  const auto give_back = [&](Region& region) {
+    region.shares.pop_back();
+    held -= region.shares.empty() ? 1 : 0;
+    ASSERT_EQ(device_.count(), held);
+  };
+  for (const Region& region : list) ASSERT_NO_FATAL_FAILURE(take(region.range));
+  ASSERT_EQ(held, kRegions);
+  for (int step = 0; step < 2'000; ++step) {
+    Region& region = list[dice() % list.size()];
+    if (dice() % 3 == 0 && !region.shares.empty())
+      ASSERT_NO_FATAL_FAILURE(give_back(region));
+    else
+      ASSERT_NO_FATAL_FAILURE(take(region.range));
+  }
+  // Expect: each goes with its last holder, and no sooner.
+  for (Region& region : list)
+    while (!region.shares.empty()) ASSERT_NO_FATAL_FAILURE(give_back(region));
+  ASSERT_EQ(held, 0u);
+}
+
 TEST_F(MrCacheTest, Threads_share_what_they_hold_at_one_time) {
   constexpr int kThreads = 4;
   std::array<std::thread, kThreads> threads;
