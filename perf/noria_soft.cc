@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 
+#include "base/real_path.hpp"
 #include "perf/command_line.hpp"
 
 namespace noria::perf {
@@ -38,13 +38,6 @@ constexpr const char* kHelp =
     "found, and as in a shell 127 if CMD is not found, 126 if it cannot be run.\n";
 
 constexpr int kNotFound = 127, kNotRunnable = 126;
-
-// Absolute and without links; empty if there is no such file.
-std::string real_path(const std::string& path) {
-  const std::unique_ptr<char, decltype(&std::free)> found(::realpath(path.c_str(), nullptr),
-                                                          &std::free);
-  return found != nullptr ? found.get() : "";
-}
 
 std::string find_library() {
   const std::string self = real_path("/proc/self/exe");

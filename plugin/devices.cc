@@ -1,35 +1,16 @@
 #include "plugin/devices.hpp"
 
 #include <algorithm>
-#include <cctype>
-#include <climits>
 #include <cstdio>
-#include <cstdlib>
-#include <memory>
 
+#include "base/pci_address.hpp"
+#include "base/real_path.hpp"
 #include "verbs/transport/region.hpp"
 
 namespace noria::plugin {
-namespace {
-
-// "0000:17:00.0"
-bool is_pci_address(const std::string& name) {
-  static constexpr const char* kForm = "hhhh:hh:hh.h";
-  if (name.size() != 12) return false;
-  for (size_t i = 0; i < name.size(); ++i)
-    if (kForm[i] == 'h' ? std::isxdigit(static_cast<unsigned char>(name[i])) == 0
-                        : name[i] != kForm[i])
-      return false;
-  return true;
-}
-
-}  // namespace
 
 std::string pci_path_of(const std::string& sysfs_path) {
-  const std::unique_ptr<char, void (*)(void*)> real(
-      ::realpath((sysfs_path + "/device").c_str(), nullptr), std::free);
-  if (real == nullptr) return "";
-  std::string path(real.get());
+  std::string path = real_path(sysfs_path + "/device");
   if (!is_pci_address(path.substr(path.rfind('/') + 1))) return "";
   // The ports of one adapter are functions of one device, and sit at one place in the topology.
   path.back() = '0';

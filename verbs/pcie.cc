@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
-#include <memory>
 
+#include "base/real_path.hpp"
 #include "base/value_text.hpp"
 
 namespace noria::verbs {
@@ -55,12 +54,9 @@ uint32_t pcie_link_mbps(std::string_view speed, std::string_view lanes) {
 }
 
 uint32_t pcie_mbps(const std::string& device_path) {
-  const std::unique_ptr<char, void (*)(void*)> real(::realpath(device_path.c_str(), nullptr),
-                                                    std::free);
-  if (real == nullptr) return 0;
   uint32_t slowest = 0;
   // Every bridge on the way up is a folder around the one below it.
-  for (std::string folder = real.get(); folder.size() > 1;
+  for (std::string folder = real_path(device_path); folder.size() > 1;
        folder.resize(std::max<size_t>(folder.rfind('/'), 1))) {
     const uint32_t link = pcie_link_mbps(line_of(folder + "/current_link_speed"),
                                          line_of(folder + "/current_link_width"));

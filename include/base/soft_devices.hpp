@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/pci_address.hpp"
 #include "base/result.hpp"
 #include "base/value_text.hpp"
 
@@ -61,16 +62,6 @@ inline bool is_soft_name(std::string_view text) {
   return !text.empty() && text.size() <= 31 &&
          std::isalpha(static_cast<unsigned char>(text.front())) != 0 &&
          std::all_of(text.begin(), text.end(), is_plain);
-}
-
-// dddd:bb:dd.f in lower-case hexadecimal, as sysfs writes it.
-inline bool is_pci_address(std::string_view text) {
-  constexpr std::string_view kForm = "xxxx:xx:xx.x";
-  const auto fits = [](char c, char form) {
-    return form == 'x' ? (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') : c == form;
-  };
-  return text.size() == kForm.size() && std::equal(text.begin(), text.end(), kForm.begin(), fits) &&
-         text[8] < '2' && text[11] < '8';
 }
 
 constexpr std::array<std::string_view, 8> kSoftKeys{"name", "rate", "width", "ll",
