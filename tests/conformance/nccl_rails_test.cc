@@ -7,7 +7,7 @@
 
 #include "base/params.hpp"
 #include "base/units.hpp"
-#include "tests/support/nccl_driver.hpp"
+#include "tests/support/nccl_pair.hpp"
 #include "tests/support/pattern.hpp"
 #include "tests/support/ranks.hpp"
 #include "verbs/device.hpp"
@@ -89,6 +89,28 @@ TEST_P(NcclRails, A_fused_device_is_told_as_the_sum_of_its_parts) {
     ASSERT_EQ(net.get_properties(0, &again), Result::success);
     EXPECT_EQ(again.name, ports[0].name);
     EXPECT_EQ(again.parts, std::vector<int>{0});
+  });
+}
+
+TEST(NcclRailsTables, A_device_of_eight_parts_is_told_to_older_tables_as_far_as_they_know) {
+  setenv("NORIA_SOFT", "1", 1);
+  setenv("NORIA_SOFT_DEVICES", kDevices, 1);
+  run_ranks(1, [](int32_t, Wire&) {
+    const Communicator newest(kNewestVersion);
+    const Communicator oldest(kFirstVersion);
+    const int fused = fuse(*newest.net, {0, 1, 2, 3, 4, 5, 6, 7});
+    SeenDevice seen;
+    ASSERT_EQ(newest.net->get_properties(fused, &seen), Result::success);
+    EXPECT_EQ(seen.parts.size(), 8u);
+    EXPECT_EQ(seen.speed_mbps, 2'700'000);
+    ASSERT_EQ(oldest.net->get_properties(fused, &seen), Result::success);
+    EXPECT_EQ(seen.parts, (std::vector<int>{0, 1, 2, 3}));
+    EXPECT_EQ(seen.speed_mbps, 2'700'000) << "of all that carry";
+    // Four, through the older one.
+    const int four = fuse(*oldest.net, {2, 3, 5, 6});
+    ASSERT_EQ(oldest.net->get_properties(four, &seen), Result::success);
+    EXPECT_EQ(seen.parts, (std::vector<int>{2, 3, 5, 6}));
+    EXPECT_EQ(seen.speed_mbps, 1'600'000);
   });
 }
 
@@ -281,6 +303,42 @@ TEST(NcclRailsTraffic, Every_port_of_a_fused_device_carries_its_share) {
     run_pair([&](Post& post) { expect_shared(move_over(ours, true, post.peer), ours); },
              [&](Post& post) { expect_shared(move_over(theirs, false, post.peer), theirs); });
   }
+}
+
+// ---- ports that are down ------------------------------------------------------------------------
+
+TEST(NcclRailsTraffic, A_port_that_is_down_is_left_out_with_one_line) {
+  setenv("NORIA_SOFT", "1", 1);
+  setenv("NORIA_SOFT_DEVICES", "name=mlx0;name=mlx1", 1);
+  setenv("NORIA_SOFT_FAULTS", "port=mlx0: after msgs=1 do down", 1);
+  run_ranks(1, [](int32_t, Wire&) {
+    const Meters keeps_the_devices;
+    {
+      // The second message meets the fault, and mlx0 is down for good.
+      Communicator communicator(kNewestVersion);
+      Net& net = *communicator.net;
+      Ends ends;
+      ASSERT_NO_FATAL_FAILURE(connect_to_itself(net, communicator.context, &ends));
+      for (int i = 0; i < 2; ++i) {
+        void* received = nullptr;
+        void* sent = nullptr;
+        ASSERT_EQ(net.irecv(ends.receiving, nullptr, 0, nullptr, &received), Result::success);
+        ASSERT_EQ(net.isend(ends.sending, nullptr, 0, nullptr, &sent), Result::success);
+      }
+      close_both(net, ends);
+    }
+    forget_logged_lines();
+    Communicator communicator(kNewestVersion);
+    ASSERT_EQ(count_of(*communicator.net), 1);
+    SeenDevice seen;
+    ASSERT_EQ(communicator.net->get_properties(0, &seen), Result::success);
+    EXPECT_EQ(seen.name, "mlx1");
+    size_t lines = 0;
+    for (const std::string& line : logged_lines()) lines += contains(line, "mlx0") ? 1 : 0;
+    EXPECT_EQ(lines, 1u);
+    EXPECT_EQ(last_warning(), "") << "a port may be down";
+  });
+  unsetenv("NORIA_SOFT_FAULTS");
 }
 
 INSTANTIATE_TEST_SUITE_P(Versions, NcclRails, testing::Range(kFirstVersion, kNewestVersion + 1),

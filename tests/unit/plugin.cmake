@@ -1,4 +1,5 @@
 if(TARGET noria_nccl_net)
   noria_test(NAME plugin_unit_test LABELS unit plugin LIBS noria_transport
-             SOURCES unit/gpu_memory_test.cc ${PROJECT_SOURCE_DIR}/plugin/gpu_memory.cc)
+             SOURCES unit/gpu_memory_test.cc unit/plugin_devices_test.cc
+                     ${PROJECT_SOURCE_DIR}/plugin/gpu_memory.cc ${PROJECT_SOURCE_DIR}/plugin/devices.cc)
 endif()
