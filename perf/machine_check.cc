@@ -1,8 +1,12 @@
 #include "perf/machine_check.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <string_view>
 
 #include "base/params.hpp"
@@ -139,22 +143,32 @@ std::vector<Finding> check_nccl(const Machine& machine) {
   return findings;
 }
 
-// Whether the kernel lets this process lock what it wants whatever the limit.
-bool may_lock_all() {
-  constexpr unsigned kIpcLock = 14;
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("CapEff:"))
-      return (std::stoull(line.substr(7), nullptr, 16) >> kIpcLock & 1) != 0;
-  return false;
+bool this_process_may_lock_all() {
+  std::ostringstream status;
+  status << std::ifstream("/proc/self/status").rdbuf();
+  struct stat user {};
+  if (::stat("/proc/self/ns/user", &user) != 0) return false;
+  return may_lock_all(status.str(), user.st_ino);
 }
 
 }  // namespace
 
+bool may_lock_all(const std::string& status, uint64_t user_namespace) {
+  constexpr unsigned kIpcLock = 14;
+  constexpr uint64_t kFirst = 0xeffffffd;  // fixed by the kernel
+  if (user_namespace != kFirst) return false;
+  std::istringstream lines(status);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("CapEff:"))
+      return (std::strtoull(line.c_str() + 7, nullptr, 16) >> kIpcLock & 1) != 0;
+  return false;
+}
+
 Machine read_machine(const char* const* environment) {
   Machine machine;
-  machine.memlock_bytes = may_lock_all() ? transport::Limits::kNone
-                                         : transport::Limits::of_this_process().memlock_bytes;
+  machine.memlock_bytes = this_process_may_lock_all()
+                              ? transport::Limits::kNone
+                              : transport::Limits::of_this_process().memlock_bytes;
   machine.has_nvidia_driver = std::ifstream("/proc/driver/nvidia/version").good();
   machine.peer_memory = transport::peer_memory_module();
   for (const detail::Variable& variable : detail::split_environment(environment))

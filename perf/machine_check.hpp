@@ -39,6 +39,11 @@ struct Machine {
   std::map<std::string, std::string> nccl;  // its variables
 };
 
+// Whether the kernel lets a process lock what it wants, whatever the limit: CAP_IPC_LOCK among its
+// effective capabilities, as /proc/self/status has them, and in the first user namespace (the
+// number of /proc/self/ns/user), for in any other the capability is good for nothing outside.
+bool may_lock_all(const std::string& status, uint64_t user_namespace);
+
 Machine read_machine(const char* const* environment);
 std::vector<Finding> check_machine(const Machine& machine);
 

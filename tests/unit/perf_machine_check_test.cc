@@ -121,6 +121,19 @@ TEST(Machine_check, A_limit_of_locked_memory_is_wrong_on_hardware) {
   EXPECT_EQ(wrong(machine), "");
 }
 
+TEST(Machine_check, The_capability_to_lock_counts_in_the_first_user_namespace_alone) {
+  constexpr uint64_t kFirst = 0xeffffffd, kContainer = 0xf0000123;
+  const std::string root = "Name:\tnoria_info\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n";
+  const std::string lock_alone = "CapInh:\t0000000000000000\nCapEff:\t0000000000004000\n";
+  const std::string all_but_lock = "CapEff:\t000001ffffffbfff\n";
+  EXPECT_TRUE(may_lock_all(root, kFirst));
+  EXPECT_TRUE(may_lock_all(lock_alone, kFirst));
+  EXPECT_FALSE(may_lock_all(all_but_lock, kFirst));
+  EXPECT_FALSE(may_lock_all("", kFirst));
+  // Root of a container without a mapping to the host's root.
+  EXPECT_FALSE(may_lock_all(root, kContainer));
+}
+
 TEST(Machine_check, GPUs_need_a_module_or_dmabuf) {
   Machine machine = good_machine();
   EXPECT_EQ(line_of(machine, "gpu"), "no NVIDIA driver: host memory only");
