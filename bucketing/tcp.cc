@@ -202,13 +202,20 @@ void tune(const Fd& socket) {
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 10'000);
 }
 
-TcpAddress local_address(const Fd& socket) {
+namespace {
+
+// By getsockname() or getpeername(); empty where the socket has none.
+TcpAddress address_by(int (*ask)(int, sockaddr*, socklen_t*), const Fd& socket) {
   TcpAddress address;
   address.length = sizeof address.storage;
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length) !=
-      0)
+  if (ask(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0)
     address = TcpAddress{};
   return address;
 }
+
+}  // namespace
+
+TcpAddress local_address(const Fd& socket) { return address_by(&::getsockname, socket); }
+TcpAddress peer_address(const Fd& socket) { return address_by(&::getpeername, socket); }
 
 }  // namespace noria::bucketing

@@ -56,5 +56,6 @@ int connect_error(const Fd& socket);  // 0 or an errno value
 void tune(const Fd& socket);
 
 TcpAddress local_address(const Fd& socket);
+TcpAddress peer_address(const Fd& socket);
 
 }  // namespace noria::bucketing

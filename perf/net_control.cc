@@ -120,7 +120,8 @@ NetControl accept_client(const Fd& listener) {
     Fd client = bucketing::accept_from(listener);
     if (!client.is_open()) continue;  // it gave up meanwhile
     bucketing::tune(client);
-    return NetControl(std::move(client), "the client");
+    const std::string name = "the client at " + bucketing::peer_address(client).text();
+    return NetControl(std::move(client), name);
   }
 }
 

@@ -2,24 +2,34 @@
 
 #include <algorithm>
 
+#include "base/units.hpp"
+
 namespace noria::perf {
 namespace {
 
-constexpr uint64_t kWarmups = 64;
-// Messages between two looks at the clock, which costs as much as a tenth of a small message.
+// Messages whose rate may be the peak.
 constexpr uint64_t kStretch = 64;
+// Before the first message that counts every queue has gone round; large ones need not.
+uint64_t warmups_of(uint64_t bytes) { return std::clamp<uint64_t>(1_GiB / bytes, 1, 64); }
+// Messages between two looks at the clock, which costs as much as a tenth of a small message: so
+// often that a test by time ends soon after its time.
+uint64_t messages_a_look(uint64_t bytes) { return std::clamp<uint64_t>(16_MiB / bytes, 1, 64); }
 // Of a latency test by time: the newest are kept.
 constexpr size_t kMostSamples = size_t{1} << 24;
 
-// Times the sends of one side; the clock is read at the end of each stretch.
+// Times the sends of one side.
 class RateClock {
  public:
-  RateClock(const NetLength& length, const NetProgress& progress)
-      : length_(length), progress_(progress), start_(now_ns()), last_(start_) {}
+  RateClock(uint64_t bytes, const NetLength& length, const NetProgress& progress)
+      : a_look_(messages_a_look(bytes)),
+        length_(length),
+        progress_(progress),
+        start_(now_ns()),
+        last_(start_) {}
 
   // `done` measured messages have ended; how many may begin.
   uint64_t goal(uint64_t done) {
-    if (done >= last_done_ + kStretch) end_stretch(done);
+    if (done >= looked_ + a_look_) look(done);
     if (length_.messages != 0) return length_.messages;
     return is_time_up_ ? 0 : UINT64_MAX / 4;
   }
@@ -31,12 +41,15 @@ class RateClock {
   }
 
  private:
-  void end_stretch(uint64_t done) {
+  void look(uint64_t done) {
     const Nanoseconds now = now_ns();
-    const auto time = static_cast<double>(std::max<Nanoseconds>(now - last_, 1));
-    peak_ = std::max(peak_, static_cast<double>(done - last_done_) * 1e9 / time);
-    last_ = now;
-    last_done_ = done;
+    looked_ = done;
+    if (done >= last_done_ + kStretch) {
+      const auto time = static_cast<double>(std::max<Nanoseconds>(now - last_, 1));
+      peak_ = std::max(peak_, static_cast<double>(done - last_done_) * 1e9 / time);
+      last_ = now;
+      last_done_ = done;
+    }
     const auto passed = static_cast<double>(now - start_);
     is_time_up_ = length_.duration != 0 && now - start_ >= length_.duration;
     progress_(100 * (length_.messages != 0
@@ -44,10 +57,12 @@ class RateClock {
                          : passed / static_cast<double>(length_.duration)));
   }
 
+  const uint64_t a_look_;
   const NetLength length_;
   const NetProgress& progress_;
   const Nanoseconds start_;
-  Nanoseconds last_;
+  uint64_t looked_ = 0;
+  Nanoseconds last_;  // the end of the stretch before
   uint64_t last_done_ = 0;
   double peak_ = 0;
   bool is_time_up_ = false;
@@ -72,14 +87,15 @@ RateRow measure_rate(NetLink& link, NetControl& control, uint64_t bytes, const N
   };
   RateRow row{.bytes = bytes};
   if (sender != nullptr) {
-    while (sender->ended() < kWarmups) step(sender->advance(kWarmups));
-    RateClock clock(length, progress);
+    const uint64_t warmups = warmups_of(bytes);
+    while (sender->ended() < warmups) step(sender->advance(warmups));
+    RateClock clock(bytes, length, progress);
     while (true) {
-      const uint64_t goal = clock.goal(sender->ended() - kWarmups);
-      if (sender->ended() >= kWarmups + goal && sender->ended() == sender->begun()) break;
-      step(sender->advance(kWarmups + goal));
+      const uint64_t goal = clock.goal(sender->ended() - warmups);
+      if (sender->ended() >= warmups + goal && sender->ended() == sender->begun()) break;
+      step(sender->advance(warmups + goal));
     }
-    row = clock.row(bytes, sender->ended() - kWarmups);
+    row = clock.row(bytes, sender->ended() - warmups);
     sender->finish();
     while (!sender->is_over()) step(sender->advance_end());
   }
@@ -110,22 +126,23 @@ std::vector<double> measure_latency(NetLink& link, NetControl& control, uint64_t
   std::vector<double> samples;
   if (begins) {
     if (length.messages != 0) samples.reserve(length.messages);
+    const uint64_t warmups = warmups_of(bytes), a_look = messages_a_look(bytes);
     Nanoseconds start_time = 0;
     for (uint64_t i = 0;; ++i) {
       const Nanoseconds begin = now_ns();
-      if (i == kWarmups) start_time = begin;
-      if (i >= kWarmups && i % kStretch == 0) {
+      if (i == warmups) start_time = begin;
+      if (i >= warmups && (i - warmups) % a_look == 0) {
         const double share =
             length.messages != 0
-                ? static_cast<double>(i - kWarmups) / static_cast<double>(length.messages)
+                ? static_cast<double>(i - warmups) / static_cast<double>(length.messages)
                 : static_cast<double>(begin - start_time) / static_cast<double>(length.duration);
         progress(100 * share);
         if (length.messages == 0 && share >= 1) break;
       }
-      if (length.messages != 0 && i == kWarmups + length.messages) break;
+      if (length.messages != 0 && i == warmups + length.messages) break;
       send();
       while (!is_answered()) wait(receiver.advance());
-      if (i < kWarmups) continue;
+      if (i < warmups) continue;
       const double one_way_us = static_cast<double>(now_ns() - begin) * 0.5e-3;
       if (samples.size() < kMostSamples)
         samples.push_back(one_way_us);

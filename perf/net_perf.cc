@@ -71,7 +71,8 @@ constexpr Terms kTerms[] = {{"--test", "test"},  {"-s", "size"},
                             {"-D", "seconds"},   {"-b", "is_bidirectional"},
                             {"-t", "depth"},     {"--buffers", "buffers"}};
 
-constexpr const char* kOtherVersion = "the client is a net_perf of another version";
+// What a client has to say what it wants; a stranger holds up the next one no longer.
+constexpr Nanoseconds kTimeToAsk = 2_s;
 
 Json terms_of(const Options& options) {
   return {{"test", options.test},           {"size", options.size},
@@ -90,13 +91,16 @@ bool are_possible(const Options& options) {
          options.buffers >= 1 && options.buffers <= kMostBuffers;
 }
 
-void take_terms(const std::string& text, const CLI::App& app, Options& options) {
-  const Json theirs = Json::parse(text, nullptr, false);
+// What the client asks of both sides. Throws ToolError: peer for a stranger, usage where the server
+// was given something else.
+Options take_terms(NetControl& control, const CLI::App& app, Options options) {
+  const Json theirs = Json::parse(control.receive(kTimeToAsk), nullptr, false);
   const Json mine = terms_of(options);
+  const ToolError is_other(Exit::peer, control.peer() + " is a net_perf of another version");
   for (const Terms& term : kTerms) {
     if (!theirs.is_object() || !theirs.contains(term.key) ||
         theirs[term.key].type() != mine[term.key].type())
-      throw ToolError(Exit::peer, kOtherVersion);
+      throw is_other;
     if (app.get_option(term.flag)->count() != 0 && theirs[term.key] != mine[term.key])
       throw usage_error(std::string(term.flag) + ": the server was given " + mine[term.key].dump() +
                         ", the client has " + theirs[term.key].dump() +
@@ -110,7 +114,8 @@ void take_terms(const std::string& text, const CLI::App& app, Options& options) 
   options.is_bidirectional = theirs["is_bidirectional"];
   options.depth = theirs["depth"];
   options.buffers = theirs["buffers"];
-  if (!are_possible(options)) throw ToolError(Exit::peer, kOtherVersion);
+  if (!are_possible(options)) throw is_other;
+  return options;
 }
 
 // ---- the table ----------------------------------------------------------------------------------
@@ -155,7 +160,7 @@ class Report {
   }
 
  private:
-  RateUnit unit() const { return options_.in_gigabits ? RateUnit::gigabits : RateUnit::gigabytes; }
+  RateUnit unit() const { return options_.in_gigabits ? RateUnit::gigabits : RateUnit::megabytes; }
   void clear() const {
     if (is_terminal_) std::fputs("\r\033[K", stderr);
   }
@@ -186,8 +191,7 @@ NetLink set_up(const NetPlugin& plugin, NetControl& control, const Options& opti
                      is_client || options.goes_both_ways(), !is_client || options.goes_both_ways());
 }
 
-void serve(NetControl& control, const CLI::App& app, Options options) {
-  take_terms(control.receive(), app, options);
+void serve(NetControl& control, const Options& options) {
   const NetPlugin plugin(options.choice);
   NetLink link = set_up(plugin, control, options, false);
   for (const uint64_t bytes : options.sizes()) {
@@ -237,6 +241,21 @@ void with_news(NetControl& control, Side side) {
   }
 }
 
+// The first client that asks for what can be. Each other one is refused with a line on both sides.
+NetControl wait_for_client(const Fd& listener, const CLI::App& app, Options* options) {
+  while (true) {
+    NetControl control = accept_client(listener);
+    try {
+      *options = take_terms(control, app, *options);
+      return control;
+    } catch (const ToolError& error) {
+      control.send_failure(error);
+      if (error.code() != Exit::peer) throw;
+      std::fprintf(stderr, "%s: %s; waits for another\n", kName, error.what());
+    }
+  }
+}
+
 // ---- both on this machine -----------------------------------------------------------------------
 
 class LocalServer {
@@ -273,7 +292,7 @@ class LocalServer {
   static Exit run(Fd socket, const CLI::App& app, const Options& options) {
     NetControl control(std::move(socket), "the tool");
     try {
-      with_news(control, [&] { serve(control, app, options); });
+      with_news(control, [&] { serve(control, take_terms(control, app, options)); });
     } catch (const ToolError& error) {
       return error.code();
     } catch (const std::exception& error) {
@@ -295,8 +314,8 @@ constexpr const char* kHelp =
     "  net_perf -g 2            both sides on this machine\n"
     "  net_perf                 the server: waits for a client, once; it receives\n"
     "  net_perf HOST            the client: its flags hold for both sides\n"
-    "A size is measured from the first isend after a warm-up to the last completion of one. GB is "
-    "10^9 bytes.\n"
+    "A size is measured from the first isend after a warm-up to the last completion of one. MB is "
+    "2^20 bytes,\nas perftest has it.\n"
     "Exit: 0, 1 a wrong length came, 2 usage, 3 the plugin does not start or has no device, 4 the "
     "other\nside was lost.";
 
@@ -326,7 +345,7 @@ void add_flags(CLI::App& app, Options& options) {
       ->check(whole_number(1, kMostInFlight));
   app.add_option("--buffers", options.buffers, "that a side goes through in turn (1; NCCL has 8)")
       ->check(whole_number(1, kMostBuffers));
-  app.add_flag("--report_gbits", options.in_gigabits, "Gb/sec in place of GB/sec");
+  app.add_flag("--report_gbits", options.in_gigabits, "Gb/sec in place of MB/sec");
   app.add_flag("--json", options.json, "JSON on standard output, and no table");
 }
 
@@ -360,8 +379,8 @@ int body(int argc, char** argv) {
     const Fd listener = listen_for_client(options.port);
     std::printf("# %s waits for a client on port %u\n", kName, unsigned{options.port});
     std::fflush(stdout);
-    NetControl control = accept_client(listener);
-    with_news(control, [&] { serve(control, app, options); });
+    NetControl control = wait_for_client(listener, app, &options);
+    with_news(control, [&] { serve(control, options); });
   }
   return 0;
 }

@@ -11,6 +11,7 @@
 #include "base/mutex.hpp"
 #include "perf/command_line.hpp"
 #include "perf/machine.hpp"
+#include "plugin/abi/log_text.hpp"
 
 namespace noria::perf {
 namespace {
@@ -20,6 +21,7 @@ constexpr const char* kOurs = "libnccl-net-noria.so";
 // The plugin's log: NCCL's logger has no place for a pointer of ours.
 struct Log {
   Mutex mutex;
+  std::string last_line NORIA_GUARDED_BY(mutex);
   std::string last_warning NORIA_GUARDED_BY(mutex);
   bool is_shown NORIA_GUARDED_BY(mutex) = false;
 };
@@ -29,22 +31,31 @@ Log& the_log() {
 }
 
 void log_line(abi::LogLevel level, unsigned long, const char*, int, const char* format, ...) {
-  char text[2048];
   va_list args;
   va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
+  const std::string text = abi::log_text(format, args);
   va_end(args);
   Log& log = the_log();
   const MutexLock lock(log.mutex);
+  log.last_line = text;
   if (level == abi::LogLevel::warn) log.last_warning = text;
   if (log.is_shown)
-    std::fprintf(stderr, "%s %s\n", level == abi::LogLevel::warn ? "WARN" : "INFO", text);
+    std::fprintf(stderr, "%s %s\n", level == abi::LogLevel::warn ? "WARN" : "INFO", text.c_str());
 }
 
 std::string last_warning() {
   const MutexLock lock(the_log().mutex);
   return the_log().last_warning;
 }
+
+// Why there is no device: a plugin that was told to show none warns of nothing.
+std::string last_reason() {
+  const MutexLock lock(the_log().mutex);
+  return !the_log().last_warning.empty() ? the_log().last_warning : the_log().last_line;
+}
+
+// What noria's plugin advises where there is no hardware. A bad setting would be as bad over it.
+bool would_software_help() { return last_warning().find("set NORIA_SOFT=1") != std::string::npos; }
 
 const char* name_of(abi::Result result) {
   switch (result) {
@@ -107,7 +118,7 @@ NetPlugin::NetPlugin(const NetPluginChoice& choice) {
   }
   load(choice.plugin, choice.version);
   int count = count_devices();
-  if (count == 0 && choice.plugin.empty() && !params.soft && params.ibverbs.empty()) {
+  if (count == 0 && choice.plugin.empty() && params.ibverbs.empty() && would_software_help()) {
     notice_ = "no RDMA device is active; the software HCA is used";
     unload();
     ::setenv("NORIA_SOFT", "1", 1);
@@ -115,9 +126,9 @@ NetPlugin::NetPlugin(const NetPluginChoice& choice) {
     count = count_devices();
   }
   if (count == 0) {
-    const std::string warning = last_warning();
+    const std::string reason = last_reason();
     const std::string text =
-        printable(path() + " shows no device" + (warning.empty() ? "" : ": " + warning));
+        printable(path() + " shows no device" + (reason.empty() ? "" : ": " + reason));
     unload();
     throw ToolError(Exit::environment, text);
   }

@@ -2,7 +2,7 @@
 //
 // A name is what NCCL_NET_PLUGIN takes: a path, a soname, or NAME for libnccl-net-NAME.so. None is
 // noria's, which lies beside the tools. It, and it alone, is told to use the software HCA where it
-// shows no device, and notice() says so.
+// shows no device and says that this would help, and notice() says so.
 //
 // Threads: one at a time; it logs from any.
 #pragma once

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/units.hpp"
 #include "perf/format_text.hpp"
 #include "perf/stats.hpp"
 
@@ -17,17 +18,17 @@ unsigned long long wide(uint64_t value) { return value; }
 }  // namespace
 
 std::string rate_header(RateUnit unit) {
-  const char* const name = unit == RateUnit::gigabits ? "Gb/sec" : "GB/sec";
+  const char* const name = unit == RateUnit::gigabits ? "Gb/sec" : "MB/sec";
   return format_text(" %-10s %-13s %-18s %-20s %s\n", "#bytes", "#iterations",
                      format_text("BW peak[%s]", name).c_str(),
                      format_text("BW average[%s]", name).c_str(), "MsgRate[Mpps]");
 }
 
 std::string rate_text(const RateRow& row, RateUnit unit) {
-  const double scale = unit == RateUnit::gigabits ? 8 : 1;
-  return format_text(" %-10llu %-13llu %-18.3f %-20.3f %.6f\n", wide(row.bytes), wide(row.messages),
-                     gigabytes_a_second(row, row.peak) * scale,
-                     gigabytes_a_second(row, row.average) * scale, row.average * 1e-6);
+  const double one = unit == RateUnit::gigabits ? 1e9 / 8 : 1_MiB;  // in bytes
+  const auto bytes = static_cast<double>(row.bytes);
+  return format_text(" %-10llu %-13llu %-18.2f %-20.2f %.6f\n", wide(row.bytes), wide(row.messages),
+                     row.peak * bytes / one, row.average * bytes / one, row.average * 1e-6);
 }
 
 nlohmann::ordered_json rate_json(const RateRow& row) {

@@ -1,6 +1,7 @@
 // What net_perf prints: perftest's columns, and JSON.
 //
-// Pure: numbers in, text out. GB is 10^9 bytes, Gb 10^9 bits.
+// Pure: numbers in, text out. In the table MB is 2^20 bytes, which is what perftest means by it,
+// and Gb 10^9 bits; in JSON GB is 10^9 bytes, as of all tools here.
 //
 // Threads: any thread.
 #pragma once
@@ -19,7 +20,7 @@ struct RateRow {
   double peak = 0;  // of the fastest stretch; 0: too few for one
   double average = 0;
 };
-enum class RateUnit { gigabytes, gigabits };
+enum class RateUnit { megabytes, gigabits };
 
 std::string rate_header(RateUnit unit);
 std::string rate_text(const RateRow& row, RateUnit unit);

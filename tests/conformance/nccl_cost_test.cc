@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -35,6 +36,7 @@
 #include "base/dl.hpp"
 #include "base/units.hpp"
 #include "plugin/abi/caller.hpp"
+#include "plugin/abi/log_text.hpp"
 
 namespace noria::test {
 namespace {
@@ -75,9 +77,18 @@ void* realloc(void* memory, size_t bytes) {
   noria::test::count(&noria::test::allocations);
   return __libc_realloc(memory, bytes);
 }
-void* aligned_alloc(size_t alignment, size_t bytes) {
+void* memalign(size_t alignment, size_t bytes) {
   noria::test::count(&noria::test::allocations);
   return __libc_memalign(alignment, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+int posix_memalign(void** memory, size_t alignment, size_t bytes) {
+  if (alignment % sizeof(void*) != 0 || (alignment & (alignment - 1)) != 0 || alignment == 0)
+    return EINVAL;
+  void* const made = memalign(alignment, bytes);
+  if (made == nullptr) return ENOMEM;
+  *memory = made;
+  return 0;
 }
 
 #define NORIA_TEST_LOCK(name, type)                                    \
@@ -89,7 +100,11 @@ void* aligned_alloc(size_t alignment, size_t bytes) {
 NORIA_TEST_LOCK(pthread_mutex_lock, pthread_mutex_t)
 NORIA_TEST_LOCK(pthread_mutex_trylock, pthread_mutex_t)
 NORIA_TEST_LOCK(pthread_rwlock_rdlock, pthread_rwlock_t)
+NORIA_TEST_LOCK(pthread_rwlock_tryrdlock, pthread_rwlock_t)
 NORIA_TEST_LOCK(pthread_rwlock_wrlock, pthread_rwlock_t)
+NORIA_TEST_LOCK(pthread_rwlock_trywrlock, pthread_rwlock_t)
+NORIA_TEST_LOCK(pthread_spin_lock, pthread_spinlock_t)
+NORIA_TEST_LOCK(pthread_spin_trylock, pthread_spinlock_t)
 #undef NORIA_TEST_LOCK
 
 }  // extern "C"
@@ -202,9 +217,8 @@ void log_warnings(abi::LogLevel level, unsigned long, const char*, int, const ch
   if (level != abi::LogLevel::warn || is_counting) return;
   va_list args;
   va_start(args, format);
-  std::vfprintf(stderr, format, args);
+  std::fprintf(stderr, "%s\n", abi::log_text(format, args).c_str());
   va_end(args);
-  std::fputc('\n', stderr);
 }
 
 // A connection of this process with itself.
@@ -375,6 +389,41 @@ TEST(NcclCostMarks, The_look_at_the_control_socket_is_seen_as_a_system_call) {
     second_mark(0);
   });
   EXPECT_EQ(name_of(cost.system_call), "recvfrom");
+}
+
+// What libc has of either: the linker takes ours, also where another library calls.
+TEST(NcclCostMarks, Every_way_to_allocate_and_every_lock_is_counted) {
+  const Cost cost = cost_of([] {
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_rwlock_t rwlock = PTHREAD_RWLOCK_INITIALIZER;
+    pthread_spinlock_t spinlock{};
+    pthread_spin_init(&spinlock, PTHREAD_PROCESS_PRIVATE);
+    void* aligned = nullptr;
+    // Kept where all could see it: the compiler leaves out what is never used.
+    [[maybe_unused]] static void* volatile kept = nullptr;
+    const auto is_made = [](void* memory) {
+      kept = memory;
+      return memory != nullptr;
+    };
+    bool is_good = true;
+    is_counting = true;
+    is_good &= is_made(malloc(64)) && is_made(calloc(1, 64)) && is_made(realloc(nullptr, 64));
+    is_good &= is_made(memalign(64, 64)) && is_made(aligned_alloc(64, 64));
+    is_good &= posix_memalign(&aligned, 64, 64) == 0 && is_made(aligned);
+    is_good &= pthread_mutex_lock(&mutex) == 0 && pthread_mutex_unlock(&mutex) == 0;
+    is_good &= pthread_mutex_trylock(&mutex) == 0;
+    is_good &= pthread_rwlock_rdlock(&rwlock) == 0 && pthread_rwlock_tryrdlock(&rwlock) == 0;
+    is_good &= pthread_rwlock_unlock(&rwlock) == 0 && pthread_rwlock_unlock(&rwlock) == 0;
+    is_good &= pthread_rwlock_wrlock(&rwlock) == 0 && pthread_rwlock_unlock(&rwlock) == 0;
+    is_good &= pthread_rwlock_trywrlock(&rwlock) == 0;
+    is_good &= pthread_spin_lock(&spinlock) == 0 && pthread_spin_unlock(&spinlock) == 0;
+    is_good &= pthread_spin_trylock(&spinlock) == 0;
+    is_counting = false;
+    second_mark(is_good ? 1 : 0);
+  });
+  EXPECT_EQ(cost.messages, 1u) << "one of them failed";
+  EXPECT_EQ(cost.allocations, 6u);
+  EXPECT_EQ(cost.locks, 8u);
 }
 
 TEST(NcclCostMarks, Allocations_and_locks_of_the_plugin_are_counted) {

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cstdarg>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <mutex>
 
 #include "base/clock.hpp"
+#include "plugin/abi/log_text.hpp"
 
 namespace noria::test {
 namespace {
@@ -50,13 +50,12 @@ std::string last_warning() {
 }
 
 void log_line(abi::LogLevel level, unsigned long, const char*, int, const char* format, ...) {
-  char text[2048];
   va_list args;
   va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
+  const std::string text = abi::log_text(format, args);
   va_end(args);
   const std::lock_guard lock(log_mutex);
-  log_lines.push_back((level == abi::LogLevel::warn ? "WARN " : "INFO ") + std::string(text));
+  log_lines.push_back((level == abi::LogLevel::warn ? "WARN " : "INFO ") + text);
 }
 
 // Asks twice, over two kinds of paint: what differs was not written.

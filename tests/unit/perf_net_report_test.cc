@@ -7,12 +7,12 @@ namespace {
 
 TEST(Net_report, A_rate_is_shown_in_perftests_columns) {
   const RateRow row{.bytes = 65536, .messages = 5000, .peak = 200'000, .average = 100'000};
-  EXPECT_EQ(rate_header(RateUnit::gigabytes) + rate_text(row, RateUnit::gigabytes),
-            " #bytes     #iterations   BW peak[GB/sec]    BW average[GB/sec]   MsgRate[Mpps]\n"
-            " 65536      5000          13.107             6.554                0.100000\n");
+  EXPECT_EQ(rate_header(RateUnit::megabytes) + rate_text(row, RateUnit::megabytes),
+            " #bytes     #iterations   BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n"
+            " 65536      5000          12500.00           6250.00              0.100000\n");
   EXPECT_EQ(rate_header(RateUnit::gigabits) + rate_text(row, RateUnit::gigabits),
             " #bytes     #iterations   BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
-            " 65536      5000          104.858            52.429               0.100000\n");
+            " 65536      5000          104.86             52.43                0.100000\n");
 }
 
 TEST(Net_report, A_latency_is_shown_with_its_percentiles) {
