@@ -18,38 +18,20 @@
 namespace noria {
 
 #define NORIA_PARAM_TEXT(field, ...) field,
-#define NORIA_PARAM_CHOICE NORIA_PARAM_TEXT
-#define NORIA_PARAM_BOOL NORIA_PARAM_TEXT
-#define NORIA_PARAM_UINT NORIA_PARAM_TEXT
-#define NORIA_PARAM_AUTO NORIA_PARAM_TEXT
-#define NORIA_PARAM_REAL NORIA_PARAM_TEXT
 enum class ParamId : size_t {
 #include "base/params.def"
   count
 };
-#undef NORIA_PARAM_TEXT
-#undef NORIA_PARAM_CHOICE
-#undef NORIA_PARAM_BOOL
-#undef NORIA_PARAM_UINT
-#undef NORIA_PARAM_AUTO
-#undef NORIA_PARAM_REAL
 
 enum class ParamSource : uint8_t { by_default, noria, nccl };
 
 struct Params {
 #define NORIA_PARAM_TEXT(field, def, ...) std::string field = def;
-#define NORIA_PARAM_CHOICE NORIA_PARAM_TEXT
 #define NORIA_PARAM_BOOL(field, def, ...) bool field = def;
 #define NORIA_PARAM_UINT(field, def, ...) uint64_t field = def;
 #define NORIA_PARAM_AUTO(field, ...) std::optional<uint64_t> field;
 #define NORIA_PARAM_REAL(field, def, ...) double field = def;
 #include "base/params.def"
-#undef NORIA_PARAM_TEXT
-#undef NORIA_PARAM_CHOICE
-#undef NORIA_PARAM_BOOL
-#undef NORIA_PARAM_UINT
-#undef NORIA_PARAM_AUTO
-#undef NORIA_PARAM_REAL
 
   // Of each row, where its value comes from.
   std::array<ParamSource, static_cast<size_t>(ParamId::count)> sources{};
@@ -111,12 +93,6 @@ void for_each_param(AnyParams& p, const Visit& visit) {
   NORIA_PARAM_ROW(field, name, nccl, sentence, RealKind{min, max, unit})
 #include "base/params.def"
 #undef NORIA_PARAM_ROW
-#undef NORIA_PARAM_TEXT
-#undef NORIA_PARAM_CHOICE
-#undef NORIA_PARAM_BOOL
-#undef NORIA_PARAM_UINT
-#undef NORIA_PARAM_AUTO
-#undef NORIA_PARAM_REAL
 }
 
 }  // namespace detail

@@ -81,6 +81,15 @@ void carry(Net& net, const Ends& ends, void* from, void* from_memory, void* to, 
   EXPECT_EQ(finish(net, received), static_cast<int>(bytes));
 }
 
+// As NCCL registers memory of a GPU: the descriptor is its to close.
+void* registered(Net& net, void* comm, const Exported& gpu) {
+  void* memory = nullptr;
+  EXPECT_EQ(net.reg_mr_dma_buf(comm, gpu.data(), gpu.bytes(), kPointerCuda, 0, gpu.fd(), &memory),
+            Result::success)
+      << last_warning();
+  return memory;
+}
+
 // As NCCL waits for a flush: without sizes.
 void finish_flush(Net& net, void* request) {
   const Nanoseconds deadline = now_ns() + 30_s;
@@ -92,15 +101,11 @@ void finish_flush(Net& net, void* request) {
 
 TEST_P(NcclMemory, What_was_received_in_GPU_memory_is_seen_once_NCCL_has_flushed) {
   setenv("NORIA_SOFT_PLACE", "late", 1);  // keeps back what arrives by descriptor
-  alone([] {
-    Communicator communicator(GetParam());
-    Net& net = *communicator.net;
+  connected([](Net& net, const Ends& ends) {
     SeenDevice device;
     ASSERT_EQ(net.get_properties(0, &device), Result::success);
     EXPECT_EQ(device.pointers, kPointerHost | kPointerDmabuf);
     EXPECT_EQ(device.needs_flush, GetParam() >= 9 ? 1 : 0);
-    Ends ends;
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
     std::vector<std::byte> host(256_KiB);
     void* from = nullptr;
     ASSERT_EQ(net.reg_mr(ends.sending, host.data(), host.size(), kPointerHost, &from),
@@ -130,45 +135,29 @@ TEST_P(NcclMemory, What_was_received_in_GPU_memory_is_seen_once_NCCL_has_flushed
     }
     EXPECT_EQ(net.dereg_mr(ends.sending, from), Result::success);
     EXPECT_EQ(net.dereg_mr(ends.receiving, to), Result::success);
-    close_both(net, ends);
   });
   unsetenv("NORIA_SOFT_PLACE");
 }
 
 TEST_P(NcclMemory, Nothing_is_flushed_where_that_is_off) {
   setenv("NCCL_GDR_FLUSH_DISABLE", "1", 1);
-  alone([] {
-    Communicator communicator(GetParam());
-    Net& net = *communicator.net;
+  connected([](Net& net, const Ends& ends) {
     SeenDevice device;
     ASSERT_EQ(net.get_properties(0, &device), Result::success);
     EXPECT_EQ(device.needs_flush, 0);
-    Ends ends;
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
     const Exported gpu(4096);
-    void* memory = nullptr;
-    ASSERT_EQ(net.reg_mr_dma_buf(ends.receiving, gpu.data(), gpu.bytes(), kPointerCuda, 0, gpu.fd(),
-                                 &memory),
-              Result::success);
+    void* const memory = registered(net, ends.receiving, gpu);
     void* flush = kStale;
     EXPECT_EQ(net.iflush(ends.receiving, gpu.data(), 8, memory, &flush), Result::success);
     EXPECT_EQ(flush, nullptr);
-    close_both(net, ends);
   });
   unsetenv("NCCL_GDR_FLUSH_DISABLE");
 }
 
 TEST_P(NcclMemory, As_many_receives_and_flushes_as_there_can_be_are_under_way_beside_each_other) {
-  alone([] {
-    Communicator communicator(GetParam());
-    Net& net = *communicator.net;
-    Ends ends;
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
+  connected([](Net& net, const Ends& ends) {
     const Exported gpu(4096);
-    void* memory = nullptr;
-    ASSERT_EQ(net.reg_mr_dma_buf(ends.receiving, gpu.data(), gpu.bytes(), kPointerCuda, 0, gpu.fd(),
-                                 &memory),
-              Result::success);
+    void* const memory = registered(net, ends.receiving, gpu);
     std::vector<void*> flushes(32);
     for (void*& flush : flushes) {
       ASSERT_EQ(net.iflush(ends.receiving, gpu.data(), 8, memory, &flush), Result::success);
@@ -187,23 +176,15 @@ TEST_P(NcclMemory, As_many_receives_and_flushes_as_there_can_be_are_under_way_be
       EXPECT_TRUE(requests.insert(request).second) << "one request for two";
     }
     for (void* flush : flushes) ASSERT_NO_FATAL_FAILURE(finish_flush(net, flush));
-    close_both(net, ends);
   });
 }
 
 TEST_P(NcclMemory, A_flush_of_nothing_or_of_host_memory_is_done_at_once) {
-  alone([] {
-    Communicator communicator(GetParam());
-    Net& net = *communicator.net;
-    Ends ends;
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
+  connected([](Net& net, const Ends& ends) {
     const Exported gpu(4096);
     std::vector<std::byte> host(4096);
-    void* gpu_memory = nullptr;
+    void* const gpu_memory = registered(net, ends.receiving, gpu);
     void* host_memory = nullptr;
-    ASSERT_EQ(net.reg_mr_dma_buf(ends.receiving, gpu.data(), gpu.bytes(), kPointerCuda, 0, gpu.fd(),
-                                 &gpu_memory),
-              Result::success);
     ASSERT_EQ(net.reg_mr(ends.receiving, host.data(), host.size(), kPointerHost, &host_memory),
               Result::success);
     void* flush = kStale;
@@ -222,7 +203,6 @@ TEST_P(NcclMemory, A_flush_of_nothing_or_of_host_memory_is_done_at_once) {
     // A connection that is closed with a flush under way, and memory that nobody deregisters.
     ASSERT_EQ(net.iflush(ends.receiving, gpu.data(), 8, gpu_memory, &flush), Result::success);
     EXPECT_NE(flush, nullptr);
-    close_both(net, ends);
   });
 }
 
@@ -255,11 +235,7 @@ TEST_P(NcclMemory, Memory_serves_all_connections_of_its_device_and_outlives_the_
 TEST_P(NcclMemory, The_same_range_is_registered_with_the_device_once) {
   // Two registrations are made with each pair of connections: the sender's credits, and the test's.
   setenv("NORIA_SOFT_FAULTS", "call=reg_mr: after calls=2 do fail errno=12", 1);
-  alone([] {
-    Communicator communicator(GetParam());
-    Net& net = *communicator.net;
-    Ends ends;
-    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
+  connected([](Net& net, const Ends& ends) {
     std::vector<std::byte> memory(8192);
     std::array<void*, 3> registered{};
     const std::array<void*, 3> comms{ends.sending, ends.receiving, ends.sending};
@@ -274,7 +250,6 @@ TEST_P(NcclMemory, The_same_range_is_registered_with_the_device_once) {
     EXPECT_EQ(other, nullptr);
     for (size_t i = 0; i < registered.size(); ++i)
       EXPECT_EQ(net.dereg_mr(comms[i], registered[i]), Result::success);
-    close_both(net, ends);
   });
   unsetenv("NORIA_SOFT_FAULTS");
 }

@@ -56,17 +56,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (size_t i = 0; i < rows.size(); ++i)
     NORIA_CHECK(rows[i].value == rows_again[i].value, "a value is shown as it was read");
 #define NORIA_PARAM_TEXT(field, ...) NORIA_CHECK(params->field == again->field, #field);
-#define NORIA_PARAM_AUTO NORIA_PARAM_TEXT
-#define NORIA_PARAM_CHOICE NORIA_PARAM_TEXT
-#define NORIA_PARAM_BOOL NORIA_PARAM_TEXT
-#define NORIA_PARAM_UINT NORIA_PARAM_TEXT
-#define NORIA_PARAM_REAL NORIA_PARAM_TEXT
 #include "base/params.def"
-#undef NORIA_PARAM_TEXT
-#undef NORIA_PARAM_CHOICE
-#undef NORIA_PARAM_BOOL
-#undef NORIA_PARAM_UINT
-#undef NORIA_PARAM_AUTO
-#undef NORIA_PARAM_REAL
   return 0;
 }

@@ -58,6 +58,16 @@ class NcclNet : public testing::TestWithParam<int> {
   void alone(const std::function<void()>& body) {
     run_ranks(1, [&](int32_t, Wire&) { body(); });
   }
+  // With a connection of the process with itself, which is closed when `body` returns.
+  void connected(const std::function<void(Net&, const Ends&)>& body) {
+    alone([&] {
+      const Communicator communicator(GetParam());
+      Ends ends;
+      ASSERT_NO_FATAL_FAILURE(connect_to_itself(*communicator.net, communicator.context, &ends));
+      body(*communicator.net, ends);
+      close_both(*communicator.net, ends);
+    });
+  }
   // The receiver listens and sends the handle; both sides then hold a comm.
   void pair(const std::function<void(Communicator&, void*, Wire&)>& sender,
             const std::function<void(Communicator&, void*, Wire&)>& receiver) {
