@@ -179,6 +179,13 @@ Machine read_machine(const char* const* environment) {
     machine.bad_variable = params.failure();
     return machine;
   }
+  for (const ParamRow& row : param_rows(*params)) {
+    const auto other = machine.nccl.find(row.nccl_name);
+    if (row.source != row.name || other == machine.nccl.end()) continue;
+    if (!other->second.empty() && other->second != row.value)
+      machine.overridden.push_back(std::string(row.name) + "=" + row.value + " holds, and not " +
+                                   other->first + "=" + printable(other->second));
+  }
   machine.is_disabled = params->disable;
   if (machine.is_disabled) return machine;
   machine.wants_roce_v1 = params->roce_version == 1;
@@ -201,8 +208,10 @@ Machine read_machine(const char* const* environment) {
 
 std::vector<Finding> check_machine(const Machine& machine) {
   std::vector<Finding> findings{check_variables(machine)};
-  if (findings[0].is_ok()) findings.push_back(check_library(machine));
-  if (findings.back().is_ok()) {
+  for (const std::string& both : machine.overridden) findings.push_back({"variables", both, ""});
+  const bool is_on = findings[0].is_ok();
+  if (is_on) findings.push_back(check_library(machine));
+  if (is_on && findings.back().is_ok()) {
     findings.push_back(check_ports(machine));
     for (const verbs::PortInfo& port : machine.ports) {
       if (!port.is_active) continue;

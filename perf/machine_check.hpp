@@ -25,7 +25,9 @@ struct Finding {
 struct Machine {
   std::string bad_variable;  // what load_params() refused; then there is no provider
   bool is_disabled = false;  // by NORIA_DISABLE
-  std::string no_provider;   // why the plugin has none; empty where it has
+  // Of noria's variables and NCCL's for the same that say different things: which of them holds.
+  std::vector<std::string> overridden;
+  std::string no_provider;  // why the plugin has none; empty where it has
   std::string library;
   bool is_software = false;
   bool has_dmabuf = false;  // the library can register what a GPU exports

@@ -66,6 +66,25 @@ TEST(Machine_check, What_hides_the_rest_is_said_alone) {
   EXPECT_EQ(line_of(machine, "ports"), "no finding");
 }
 
+TEST(Machine_check, Which_of_two_variables_for_the_same_holds_is_said_and_not_wrong) {
+  const char* const environment[] = {"NORIA_TRAFFIC_CLASS=12",
+                                     "NCCL_IB_TC=10",
+                                     "NORIA_PKEY_INDEX=1",
+                                     "NCCL_IB_PKEY=1",
+                                     "NCCL_IB_SL=3",
+                                     "NORIA_DISABLE=1",
+                                     nullptr};
+  const Machine read = read_machine(environment);
+  EXPECT_EQ(read.overridden,
+            std::vector<std::string>{"NORIA_TRAFFIC_CLASS=12 holds, and not NCCL_IB_TC=10"});
+  Machine machine = good_machine();
+  machine.overridden = read.overridden;
+  EXPECT_EQ(wrong(machine), "");
+  EXPECT_EQ(check_machine(machine)[1].says, read.overridden[0]);
+  machine.is_disabled = true;
+  EXPECT_EQ(line_of(machine, "ports"), "no finding");
+}
+
 TEST(Machine_check, A_port_that_is_down_is_wrong_only_where_none_is_up) {
   Machine machine = good_machine();
   machine.ports.push_back(port_of("mlx5_1"));
