@@ -3,7 +3,8 @@
 //
 // Each connection has a domain of its own, because nobody can know which thread will drive it: the
 // one that set it up hands it over to the one that sends, receives and tests. Memory belongs to no
-// connection: it was registered with the device, and serves all that are made over it.
+// connection: it was registered with the device, and serves all that are made over it. A pointer to
+// what was closed is found out by what stands there: see kept_storage.hpp.
 //
 // Threads: one at a time for an object; memory is immutable.
 #pragma once
@@ -14,6 +15,7 @@
 
 #include "base/check.hpp"
 #include "plugin/gpu_memory.hpp"
+#include "plugin/kept_storage.hpp"
 #include "verbs/transport/connection.hpp"
 #include "verbs/transport/domain.hpp"
 #include "verbs/transport/listener.hpp"
@@ -24,10 +26,10 @@ struct Context;  // of a communicator
 
 enum class Kind : uint32_t { listening = 0x6c697374, sending = 0x73656e64, receiving = 0x72656376 };
 
-class Object {
+class Object : public InKeptStorage {
  public:
   Object(Kind kind, const Context* context) : kind_(kind), context_(context) {}
-  virtual ~Object() { kind_ = Kind{}; }
+  virtual ~Object() = default;
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
 
@@ -35,7 +37,7 @@ class Object {
   const Context* context() const { return context_; }
 
  private:
-  Kind kind_;
+  Kind kind_;  // cleared storage is of none
   const Context* context_;
 };
 
@@ -54,7 +56,7 @@ struct Connecting {
   std::unique_ptr<transport::Connector> connector;
 };
 
-struct Memory {
+struct Memory : InKeptStorage {
   transport::Region region;
   const Context* context;
 };

@@ -34,9 +34,13 @@ class Caller {
 
   // Of the communicator, where the version has room for it; negative: not given.
   int traffic_class = -1;
+  // Where the version has room for them; null: NCCL does not profile. One for each receive.
+  ProfilerCallback profiler = nullptr;
+  void** phandles = nullptr;
 
   virtual Result init(void** context, Logger logger) = 0;
   virtual Result finalize(void* context) = 0;
+  virtual Result set_attributes(void* context, Attributes* attributes) = 0;  // where there is one
   virtual Result devices(int* count) = 0;
   // The plugin is given memory full of `paint`, as NCCL hands over memory that holds anything.
   // `raw`, where it is not empty, gets what the plugin left there, from the first byte on.
@@ -89,15 +93,21 @@ class TableCaller : public Caller {
   Result init(void** context, Logger logger) override {
     if constexpr (has<decltype(t_.init), void**, uint64_t, Config*, Logger, ProfilerCallback>) {
       Config config{.traffic_class = traffic_class};
-      return t_.init(context, kCommunicator, &config, logger, nullptr);
+      return t_.init(context, kCommunicator, &config, logger, profiler);
     } else if constexpr (has<decltype(t_.init), Logger, ProfilerCallback>) {
-      return t_.init(logger, nullptr);
+      return t_.init(logger, profiler);
     } else {
       return t_.init(logger);
     }
   }
   Result finalize([[maybe_unused]] void* context) override {
     if constexpr (requires(const Table& t) { t.finalize; }) return t_.finalize(context);
+    return Result::success;
+  }
+  Result set_attributes([[maybe_unused]] void* context,
+                        [[maybe_unused]] Attributes* attributes) override {
+    if constexpr (requires(const Table& t) { t.set_attributes; })
+      return t_.set_attributes(context, attributes);
     return Result::success;
   }
   Result devices(int* count) override { return t_.devices(count); }
@@ -158,7 +168,8 @@ class TableCaller : public Caller {
                void** request) override {
     using Isend = decltype(t_.isend);
     if constexpr (has<Isend, void*, void*, size_t, int, void*, void*, void**>) {
-      return t_.isend(comm, data, bytes, tag, memory, nullptr, request);
+      void* const phandle = phandles != nullptr ? *phandles : nullptr;
+      return t_.isend(comm, data, bytes, tag, memory, phandle, request);
     } else if constexpr (has<Isend, void*, void*, size_t, int, void*, void**>) {
       return t_.isend(comm, data, bytes, tag, memory, request);
     } else {
@@ -170,7 +181,7 @@ class TableCaller : public Caller {
                void** request) override {
     using Irecv = decltype(t_.irecv);
     if constexpr (has<Irecv, void*, int, void**, size_t*, int*, void**, void**, void**>) {
-      return t_.irecv(comm, count, data, bytes, tags, memories, nullptr, request);
+      return t_.irecv(comm, count, data, bytes, tags, memories, phandles, request);
     } else if constexpr (has<Irecv, void*, int, void**, size_t*, int*, void**, void**>) {
       return t_.irecv(comm, count, data, bytes, tags, memories, request);
     } else {

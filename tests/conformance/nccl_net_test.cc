@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <thread>
@@ -337,6 +338,35 @@ TEST_P(NcclNet, The_library_goes_with_all_that_NCCL_forgot) {
   });
 }
 
+TEST_P(NcclNet, What_noria_does_not_look_at_may_be_anything) {
+  alone([] {
+    NetLibrary library;
+    const auto net = library.net(GetParam());
+    std::array<void*, 8> phandles{};
+    phandles.fill(kStale);
+    net->set_profiler(phandles.data(), [](void**, int, void*, int64_t, void*) {
+      ADD_FAILURE() << "there are no events to write";
+      return Result::internal_error;
+    });
+    void* context = nullptr;
+    ASSERT_EQ(net->init(&context), Result::success);
+    plugin::abi::Attributes attributes;
+    std::memset(static_cast<void*>(&attributes), 0xa5, sizeof attributes);
+    EXPECT_EQ(net->set_attributes(context, &attributes), Result::success);
+    EXPECT_EQ(net->set_attributes(context, nullptr), Result::success);
+    Ends ends;
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(*net, context, &ends));
+    void* received = nullptr;
+    void* sent = nullptr;
+    ASSERT_EQ(net->irecv(ends.receiving, nullptr, 0, nullptr, &received), Result::success);
+    ASSERT_EQ(net->isend(ends.sending, nullptr, 0, nullptr, &sent), Result::success);
+    EXPECT_EQ(finish(*net, sent), 0);
+    EXPECT_EQ(finish(*net, received), 0);
+    close_both(*net, ends);
+    EXPECT_EQ(net->finalize(context), Result::success);
+  });
+}
+
 TEST_P(NcclNet, Bad_arguments_are_refused_with_a_line) {
   alone([] {
     const Communicator communicator(GetParam());
@@ -373,6 +403,94 @@ TEST_P(NcclNet, Bad_arguments_are_refused_with_a_line) {
     EXPECT_TRUE(is_refused(net.close_send(listener)));
     EXPECT_EQ(net.close_listen(listener), Result::success);
     EXPECT_TRUE(is_refused(net.close_listen(listener)));
+  });
+}
+
+// Of the kind that is asked for, and closed; or open, and of another kind.
+TEST_P(NcclNet, Closed_and_unlike_objects_are_refused_with_a_line_on_the_data_path_too) {
+  alone([] {
+    const Communicator communicator(GetParam());
+    Net& net = *communicator.net;
+    void* out = kStale;
+    std::array<std::byte, 64> data{};
+    void* memory = nullptr;
+    const auto is_refused = [&](Result result) {
+      const bool has_line = !last_warning().empty();
+      forget_logged_lines();
+      return result == Result::invalid_argument && has_line;
+    };
+    const auto expect_refused = [&](void* sending, void* receiving) {
+      EXPECT_TRUE(is_refused(net.isend(sending, data.data(), 8, memory, &out)));
+      EXPECT_EQ(out, nullptr);
+      out = kStale;
+      EXPECT_TRUE(is_refused(net.irecv(receiving, data.data(), 8, memory, &out)));
+      EXPECT_EQ(out, nullptr);
+      out = kStale;
+      EXPECT_TRUE(is_refused(net.iflush(receiving, data.data(), 8, memory, &out)));
+      EXPECT_EQ(out, nullptr);
+      EXPECT_TRUE(is_refused(net.close_send(sending)));
+      EXPECT_TRUE(is_refused(net.close_recv(receiving)));
+    };
+    NetHandle handle{};
+    void* listener = nullptr;
+    ASSERT_EQ(net.listen(communicator.context, 0, handle.data(), &listener), Result::success);
+    expect_refused(listener, listener);
+    EXPECT_TRUE(is_refused(net.reg_mr(listener, data.data(), 8, kPointerHost, &out)));
+    EXPECT_TRUE(is_refused(net.dereg_mr(listener, &data)));
+    EXPECT_EQ(net.close_listen(listener), Result::success);
+    expect_refused(listener, listener);
+    EXPECT_TRUE(is_refused(net.accept(listener, &out)));
+
+    Ends ends;
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(net, communicator.context, &ends));
+    expect_refused(ends.receiving, ends.sending);
+    EXPECT_TRUE(is_refused(net.close_listen(ends.sending)));
+    EXPECT_TRUE(is_refused(net.accept(ends.receiving, &out)));
+    // A connection that is open: without memory, without a request, without arrays.
+    ASSERT_EQ(net.reg_mr(ends.sending, data.data(), data.size(), kPointerHost, &memory),
+              Result::success);
+    EXPECT_TRUE(is_refused(net.isend(ends.sending, data.data(), 8, nullptr, &out)));
+    EXPECT_TRUE(is_refused(net.isend(ends.sending, data.data(), 8, memory, nullptr)));
+    EXPECT_TRUE(is_refused(net.irecv(ends.receiving, data.data(), 8, nullptr, &out)));
+    EXPECT_TRUE(is_refused(net.irecv(ends.receiving, data.data(), 8, memory, nullptr)));
+    EXPECT_TRUE(is_refused(net.iflush(ends.receiving, data.data(), 8, memory, nullptr)));
+    for (const int count : {0, 9})
+      EXPECT_TRUE(
+          is_refused(net.iflush_group(ends.receiving, count, nullptr, nullptr, nullptr, &out)));
+    EXPECT_TRUE(is_refused(net.iflush_group(ends.receiving, 1, nullptr, nullptr, nullptr, &out)));
+    EXPECT_TRUE(is_refused(net.reg_mr(ends.sending, nullptr, 8, kPointerHost, &out)));
+    EXPECT_TRUE(is_refused(net.reg_mr(ends.sending, data.data(), 8, kPointerHost, nullptr)));
+    EXPECT_TRUE(is_refused(net.dereg_mr(ends.sending, nullptr)));
+
+    // A request that has ended, and those that are under way when their connection is closed.
+    void* received = nullptr;
+    void* sent = nullptr;
+    ASSERT_EQ(net.irecv(ends.receiving, data.data(), 8, memory, &received), Result::success);
+    ASSERT_EQ(net.isend(ends.sending, data.data(), 8, memory, &sent), Result::success);
+    EXPECT_EQ(finish(net, sent), 8);
+    EXPECT_EQ(finish(net, received), 8);
+    int is_done = 7;
+    for (void* request : {sent, received})
+      EXPECT_TRUE(is_refused(net.test(request, &is_done, nullptr)));
+    ASSERT_EQ(net.irecv(ends.receiving, data.data(), 8, memory, &received), Result::success);
+    ASSERT_EQ(net.isend(ends.sending, data.data(), 8, memory, &sent), Result::success);
+    close_both(net, ends);
+    for (void* request : {sent, received})
+      EXPECT_TRUE(is_refused(net.test(request, &is_done, nullptr)));
+    EXPECT_EQ(is_done, 7);
+    expect_refused(ends.sending, ends.receiving);
+    EXPECT_TRUE(is_refused(net.reg_mr(ends.sending, data.data(), 8, kPointerHost, &out)));
+    EXPECT_TRUE(is_refused(net.dereg_mr(ends.receiving, memory)));
+
+    // Memory that was deregistered.
+    ASSERT_NO_FATAL_FAILURE(connect_to_itself(net, communicator.context, &ends));
+    EXPECT_EQ(net.dereg_mr(ends.sending, memory), Result::success);
+    ASSERT_EQ(net.irecv(ends.receiving, data.data(), 8, memory, &received), Result::success);
+    if (received != nullptr) {
+      EXPECT_EQ(net.test(received, &is_done, nullptr), Result::invalid_usage);
+      EXPECT_TRUE(contains(last_warning(), "outside of the registered memory")) << last_warning();
+    }
+    close_both(net, ends);
   });
 }
 

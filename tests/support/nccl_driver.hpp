@@ -65,6 +65,14 @@ class Net {
   void set_traffic_class(int traffic_class) { caller_->traffic_class = traffic_class; }
   Result init(void** context) { return caller_->init(context, log_line); }
   Result finalize(void* context) { return caller_->finalize(context); }
+  Result set_attributes(void* context, plugin::abi::Attributes* attributes) {
+    return caller_->set_attributes(context, attributes);
+  }
+  // One for each receive, from now on; and what init() is given to write events with.
+  void set_profiler(void** phandles, plugin::abi::ProfilerCallback profiler) {
+    caller_->phandles = phandles;
+    caller_->profiler = profiler;
+  }
   Result devices(int* count) { return caller_->devices(count); }
   Result get_properties(int device, SeenDevice* seen);
   Result make_virtual(int* device, const int* parts, int count) {

@@ -60,6 +60,60 @@ Violations check_names_on_page(const SourceFile& page, const std::vector<SourceF
   return out;
 }
 
+std::set<std::string> tests_of(const std::vector<SourceFile>& files) {
+  static const std::regex kTest(R"(\bTEST(?:_[FP])?\(\s*\w+,\s*(\w+)\))");
+  std::set<std::string> names;
+  for (const SourceFile& file : files) {
+    if (!file.is_under("tests/")) continue;
+    std::string code;  // a long name stands on the line after its suite
+    for (const std::string& line : file.code) code += line + "\n";
+    for (auto match = std::sregex_iterator(code.begin(), code.end(), kTest);
+         match != std::sregex_iterator(); ++match)
+      names.insert((*match)[1]);
+  }
+  return names;
+}
+
+namespace {
+
+// "A_table_has_..." is the beginning of a name; "..." may stand inside too.
+bool is_test(const std::string& shown, const std::set<std::string>& tests) {
+  if (tests.contains(shown)) return true;
+  static const std::regex kGap(R"(\.\.\.)");
+  const std::regex name(std::regex_replace(shown, kGap, "\\w*"));
+  return std::any_of(tests.begin(), tests.end(),
+                     [&](const std::string& test) { return std::regex_match(test, name); });
+}
+
+}  // namespace
+
+Violations check_tests_on_page(const SourceFile& page, const std::set<std::string>& tests) {
+  // A word in italics with an underscore.
+  static const std::regex kName(R"(\*((?:\w|\.\.\.)*_(?:\w|\.\.\.)*)\*)");
+  static const std::regex kShown(R"(\*[\w.]*_[\w.]*\*|`tests/\w+/\w+\.cc`)");
+  Violations out;
+  bool is_contract = false;
+  for (size_t i = 0; i < page.lines.size(); ++i) {
+    const std::string& line = page.lines[i];
+    for (auto match = std::sregex_iterator(line.begin(), line.end(), kName);
+         match != std::sregex_iterator(); ++match)
+      if (!is_test((*match)[1], tests))
+        out.push_back({"tests", page.path, i + 1,
+                       "names the test " + match->str(1) +
+                           ", and there is none: what nothing shows may not be so"});
+    if (line.starts_with("#")) is_contract = line == "## The contract";
+    if (!is_contract || !line.starts_with("- ")) continue;
+    std::string point = line;
+    for (size_t next = i + 1; next < page.lines.size() && page.lines[next].starts_with("  ");
+         ++next)
+      point += "\n" + page.lines[next];
+    if (!std::regex_search(point, kShown))
+      out.push_back({"tests", page.path, i + 1,
+                     "promises what no test shows: name the test that fails where it is broken"});
+  }
+  return out;
+}
+
 Violations check_table(const SourceFile& page, const std::string& name,
                        const std::string& expected) {
   std::string actual;

@@ -50,6 +50,13 @@ Violations check_names_on_page(const SourceFile& page, const std::vector<SourceF
 Violations check_table(const SourceFile& page, const std::string& name,
                        const std::string& expected);
 
+// The names of all tests of the tree, as TEST(Suite, Name) gives them.
+std::set<std::string> tests_of(const std::vector<SourceFile>& files);
+
+// A test that a page names, as *Its_name* or *Its_na...*, exists; and each point under a heading
+// "The contract" names one, or a file of tests.
+Violations check_tests_on_page(const SourceFile& page, const std::set<std::string>& tests);
+
 // Each folder that holds sources has its README.md of one page.
 Violations check_folders(const std::vector<SourceFile>& files);
 

@@ -265,6 +265,26 @@ TEST(Pages, A_map_names_only_what_is_there) {
   EXPECT_EQ(count("`soft/`\n"), 0U);
 }
 
+TEST(Pages, A_test_that_is_named_exists_and_a_contract_names_one_for_each_point) {
+  const std::set<std::string> tests =
+      tests_of({make_source("tests/unit/a.cc",
+                            "TEST(Suite, A_b_c) {}\nTEST_P(Long,\n   D_e) {}\n"
+                            "// TEST(Suite, In_a_comment)\n"),
+                make_source("verbs/a.cc", "TEST(Suite, Elsewhere_x) {}\n")});
+  EXPECT_EQ(tests, (std::set<std::string>{"A_b_c", "D_e"}));
+  const auto count = [&](const std::string& text) {
+    return found(check_tests_on_page(make_source("plugin/README.md", text), tests), "tests");
+  };
+  EXPECT_EQ(count("*A_b_c*, *D_e* and *not* a test\n"), 0U);
+  EXPECT_EQ(count("*A_...* and *A_..._c*\n"), 0U);
+  EXPECT_EQ(count("*B_...*\n"), 1U);
+  EXPECT_EQ(count("*A_b* and *In_a_comment*\n"), 2U);
+  EXPECT_EQ(count("## The contract\n- It is so. *D_e*\n- Long, and\n  in two lines. *A_...*\n"),
+            0U);
+  EXPECT_EQ(count("## The contract\n- It is so.\n- It is. *D_e*\n\n## Other\n- It is so.\n"), 1U);
+  EXPECT_EQ(count("## The contract\n- Shown by `tests/unit/a.cc`.\n"), 0U);
+}
+
 TEST(Pages, A_table_is_that_of_the_code) {
   const auto count = [](const std::string& text) {
     return found(check_table(make_source("README.md", text), "params", "| a |\n"), "tables");

@@ -57,6 +57,13 @@ TEST(Tree, Pages_name_only_what_is_there) {
     if (file.path.ends_with(".md")) expect_none(check_names_on_page(file, tree()));
 }
 
+TEST(Tree, Pages_name_only_tests_that_there_are) {
+  const std::set<std::string> tests = tests_of(tree());
+  EXPECT_GT(tests.size(), 100U);
+  for (const SourceFile& file : tree())
+    if (file.path.ends_with(".md")) expect_none(check_tests_on_page(file, tests));
+}
+
 TEST(Readme, Follows_a_byte_through_the_rooms) {
   // Expect: enough stations, each a file and a function, that the path can be walked.
   size_t stations = 0;
