@@ -140,6 +140,11 @@ void run_striped(Counted counted, uint64_t count) {
   run_plugin(512_KiB, counted, count);
 }
 
+void run_adaptive(Counted counted, uint64_t count) {
+  ::setenv("NORIA_ADAPTIVE_ROUTING", "on", 1);
+  run_plugin(512_KiB, counted, count);
+}
+
 }  // namespace
 
 std::vector<Operation> plugin_operations() {
@@ -156,6 +161,10 @@ std::vector<Operation> plugin_operations() {
        [](uint64_t n) { run_striped(Counted::send, n); }, true},
       {"nccl_irecv_4qps", "the same of 512 KiB, split over 4 queue pairs", 200,
        [](uint64_t n) { run_striped(Counted::receive, n); }, true},
+      {"nccl_isend_adaptive", "the same of 512 KiB, routed adaptively: as on InfiniBand", 200,
+       [](uint64_t n) { run_adaptive(Counted::send, n); }, true},
+      {"nccl_irecv_adaptive", "the same of 512 KiB, routed adaptively: as on InfiniBand", 200,
+       [](uint64_t n) { run_adaptive(Counted::receive, n); }, true},
       {"nccl_test_empty", "NCCL's test of a receive that nothing has come for", 1000,
        [](uint64_t n) { run_plugin(8, Counted::empty_test, n); }, true},
   };

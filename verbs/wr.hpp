@@ -37,6 +37,8 @@ class RdmaWr {
   NORIA_HOT void set_imm(uint32_t imm) { wr_.imm_data = htonl(imm); }
   NORIA_HOT void set_flags(unsigned send_flags) { wr_.send_flags = send_flags; }
   NORIA_HOT void set_id(uint64_t wr_id) { wr_.wr_id = wr_id; }
+  // From now on `next` is posted with it, behind it; it must live as long.
+  void chain(RdmaWr& next) { wr_.next = &next.wr_; }
 
   // 0, or the errno value of the provider.
   NORIA_HOT int post(ibv_qp* qp) {

@@ -3,8 +3,9 @@ if(TARGET noria_softverbs)
   noria_ways_test(NAME transport_conformance LABELS conformance transport TIMEOUT 180 LIBS noria_transport
     SOURCES conformance/transport_test.cc conformance/transport_group_test.cc
             conformance/transport_processes_test.cc conformance/transport_memory_test.cc
+            conformance/transport_adaptive_test.cc
     WAYS cma:early:1qp cma:late:1qp cma:early:2qp cma:late:4qp shm:late:1qp shm:early:2qp
-         cma:late:2qp:2rails shm:late:5qp:3rails)
+         cma:late:2qp:2rails shm:late:5qp:3rails cma:late:3qp:2rails:ib)
 
   # The software HCA, asked what each queue pair was told.
   add_library(noria_spyverbs SHARED support/spy_verbs.cc)
@@ -27,5 +28,6 @@ if(TARGET noria_softverbs)
   endif()
   noria_ways_test(NAME transport_property LABELS conformance transport TIMEOUT 180 LIBS noria_transport
     SOURCES conformance/transport_property_test.cc ARGUMENTS ${less}
-    WAYS cma:early:2qp:4rails cma:late:1qp cma:late:3qp:4rails shm:early:4qp shm:late:5qp:3rails)
+    WAYS cma:early:2qp:4rails cma:late:1qp cma:late:3qp:4rails shm:early:4qp shm:late:5qp:3rails
+         cma:late:2qp:3rails:ib shm:late:1qp:1rails:ib)
 endif()

@@ -228,7 +228,8 @@ TEST_F(HandshakeTest, Another_wire_version_is_refused_with_both_values_and_any_l
     const auto answer = accept_something();
     ASSERT_FALSE(answer.is_ok());
     EXPECT_EQ(answer.failure().code(), Code::mismatch);
-    EXPECT_NE(listener_->describe().find("ours 3, the peer's " + std::to_string(version)),
+    EXPECT_NE(listener_->describe().find("ours " + std::to_string(wire::kVersion) +
+                                         ", the peer's " + std::to_string(version)),
               std::string::npos)
         << listener_->describe();
     wire::Refuse refuse;

@@ -1,7 +1,7 @@
-# noria_ways_test(NAME name SOURCES ... [LIBS ...] LABELS ... TIMEOUT s WAYS copy:place[:Nqp[:Nrails]] ...
+# noria_ways_test(NAME name SOURCES ... [LIBS ...] LABELS ... TIMEOUT s WAYS copy:place[:Nqp[:Nrails[:ib]]] ...
 #                 [ARGUMENTS ...] [ENVIRONMENT "A=1" ...])
 # One executable, and one ctest entry for each way in which the software HCA moves and places bytes, with
-# so many queue pairs a connection over so many devices. All of it, and the library, comes from the
+# so many queue pairs a connection over so many devices, which are of InfiniBand or else of Ethernet. All of it, and the library, comes from the
 # environment, so that the same executable runs elsewhere: NORIA_IBVERBS=libibverbs.so.1 build/tests/name
 set(NORIA_SOFT_WAYS cma:early cma:late shm:early shm:late)
 # Of one kind and unlike in speed, so that messages are cut unevenly.
@@ -18,7 +18,7 @@ function(noria_ways_test)
   add_dependencies(${T_NAME} noria_softverbs)
   foreach(way ${T_WAYS})
     string(REPLACE ":" "_" name ${T_NAME}_${way})
-    string(REGEX MATCH "^([a-z]+):([a-z]+)(:([0-9]+)qp)?(:([0-9]+)rails)?$" _ ${way})
+    string(REGEX MATCH "^([a-z]+):([a-z]+)(:([0-9]+)qp)?(:([0-9]+)rails)?(:ib)?$" _ ${way})
     set(environment "NORIA_IBVERBS=$<TARGET_FILE:noria_softverbs>" NORIA_SOFT_COPY=${CMAKE_MATCH_1}
                     NORIA_SOFT_PLACE=${CMAKE_MATCH_2} ${T_ENVIRONMENT})
     if(CMAKE_MATCH_4)
@@ -26,6 +26,9 @@ function(noria_ways_test)
     endif()
     if(CMAKE_MATCH_6)
       list(SUBLIST NORIA_RAILS 0 ${CMAKE_MATCH_6} devices)
+      if(CMAKE_MATCH_7)
+        list(TRANSFORM devices APPEND ",ll=ib")
+      endif()
       list(JOIN devices "\\;" devices)
       list(APPEND environment "NORIA_SOFT_DEVICES=${devices}")
     endif()

@@ -56,7 +56,7 @@ Ends ends() {
 }
 
 constexpr const char* kEndsHex =
-    "01 02 0*6 fe 80 0*14 34 12 05 10 01 00 9a 09 0*232 33 22 11 00 66 55 44 00 77 0*3 88 0*115";
+    "01 02 0*6 fe 80 0*14 34 12 05 10 01 00 9a 09 0*232 33 22 11 00 66 55 44 0*9 77 0*3 88 0*235";
 
 TEST(Wire_golden_bytes, Handle) {
   Handle handle;
@@ -67,7 +67,7 @@ TEST(Wire_golden_bytes, Handle) {
   handle.address = {127, 0, 0, 1};
   handle.port = 0x1f90;
   handle.rails = 3;
-  EXPECT_EQ(hex(handle), std::string("31 4e 52 48 03 00 02 04 ") + kTokenHex +
+  EXPECT_EQ(hex(handle), std::string("31 4e 52 48 04 00 02 04 ") + kTokenHex +
                              " 88 77 66 55 44 33 22 11 7f 0*2 01 0*12 90 1f 03 0*77");
 }
 
@@ -76,21 +76,25 @@ TEST(Wire_golden_bytes, Hello) {
   hello.token = token();
   hello.fingerprint = 0x1122334455667788;
   hello.provider_kind = 1;
+  hello.wants_records = 1;
   hello.credits = {.address = 0xdead0000beef, .bytes = 4096, .rkeys = {1, 2, 3, 4}};
   hello.ends = ends();
   hello.name = {'h', ':', '7'};
-  EXPECT_EQ(hex(hello), std::string("31 4e 52 43 03 00 01 0*2 03 0*6 ") + kTokenHex +
-                            " 88 77 66 55 44 33 22 11 01 0*7 ef be 0*2 ad de 0*3 10 0*6 "
+  EXPECT_EQ(hex(hello), std::string("31 4e 52 43 04 00 01 0*2 03 0*6 ") + kTokenHex +
+                            " 88 77 66 55 44 33 22 11 01 01 0*6 ef be 0*2 ad de 0*3 10 0*6 "
                             "01 0*3 02 0*3 03 0*3 04 0*3 " +
-                            kEndsHex + " 68 3a 37 0*293");
+                            kEndsHex + " 68 3a 37 0*165");
 }
 
 TEST(Wire_golden_bytes, Accept) {
   Accept accept;
   accept.ends = ends();
   accept.name = {'h'};
-  EXPECT_EQ(hex(accept),
-            std::string("31 4e 52 43 03 00 02 00 80 02 0*6 ") + kEndsHex + " 68 0*231");
+  accept.records = {.address = 0xdead0000beef, .rkeys = {1, 2, 3, 4, 5, 6, 7, 8}};
+  EXPECT_EQ(
+      hex(accept),
+      std::string("31 4e 52 43 04 00 02 0*2 03 0*6 ") + kEndsHex +
+          " 68 0*63 ef be 0*2 ad de 0*2 01 0*3 02 0*3 03 0*3 04 0*3 05 0*3 06 0*3 07 0*3 08 0*131");
 }
 
 TEST(Wire_golden_bytes, Refuse) {
@@ -98,16 +102,16 @@ TEST(Wire_golden_bytes, Refuse) {
   refuse.reason = Reason::fingerprint;
   refuse.listener_value = 0x0102;
   refuse.connector_value = 0x0304;
-  EXPECT_EQ(hex(refuse), "31 4e 52 43 03 00 03 00 40 0*7 03 0*7 02 01 0*6 04 03 0*30");
+  EXPECT_EQ(hex(refuse), "31 4e 52 43 04 00 03 00 40 0*7 03 0*7 02 01 0*6 04 03 0*30");
 }
 
-TEST(Wire_golden_bytes, Ready) { EXPECT_EQ(hex(Ready{}), "31 4e 52 43 03 00 04 00 10 0*7"); }
+TEST(Wire_golden_bytes, Ready) { EXPECT_EQ(hex(Ready{}), "31 4e 52 43 04 00 04 00 10 0*7"); }
 
 TEST(Wire_golden_bytes, Close) {
   Close close;
   close.is_failure = 1;
   close.cause = {'w', 'h', 'y'};
-  EXPECT_EQ(hex(close), "31 4e 52 43 03 00 05 0*2 01 0*6 01 0*7 77 68 79 0*229");
+  EXPECT_EQ(hex(close), "31 4e 52 43 04 00 05 0*2 01 0*6 01 0*7 77 68 79 0*229");
 }
 
 TEST(Wire_golden_bytes, Epoch) {
@@ -118,7 +122,7 @@ TEST(Wire_golden_bytes, Epoch) {
   epoch.psn = 0x0d0e0f;
   epoch.qp = 3;
   EXPECT_EQ(hex(epoch),
-            "31 4e 52 43 03 00 06 00 40 0*7 08 07 06 05 04 03 02 01 09 0*3 0c 0b 0a 00 0f 0e 0d 00 "
+            "31 4e 52 43 04 00 06 00 40 0*7 08 07 06 05 04 03 02 01 09 0*3 0c 0b 0a 00 0f 0e 0d 00 "
             "03 0*27");
 }
 
@@ -140,7 +144,8 @@ TEST(Wire_golden_bytes, Immediate) {
   EXPECT_EQ((Immediate{.sequence = 1, .epoch = 0, .pieces = 1}.pack()), 0x00000001u);
   EXPECT_EQ((Immediate{.sequence = 0x12345, .epoch = 0, .pieces = 1}.pack()), 0x00012345u);
   EXPECT_EQ((Immediate{.sequence = 0, .epoch = 1, .pieces = 1}.pack()), 0x00100000u);
-  EXPECT_EQ((Immediate{.sequence = 0, .epoch = 0, .pieces = 16}.pack()), 0x3c000000u);
+  EXPECT_EQ((Immediate{.sequence = 0, .epoch = 0, .pieces = 16}.pack()), 0x78000000u);
+  EXPECT_EQ((Immediate::recorded(0, 0, 1).pack()), 0x04000000u);
 }
 
 TEST(Match, Keeps_tag_and_members_apart) {
@@ -164,6 +169,17 @@ TEST(Immediate, Survives_the_wire_for_every_value_of_every_field) {
     EXPECT_EQ(Immediate::unpack(Immediate{.epoch = epoch}.pack()).epoch, epoch);
   for (uint32_t pieces = 1; pieces <= 1u << Immediate::kPiecesBits; ++pieces)
     EXPECT_EQ(Immediate::unpack(Immediate{.pieces = pieces}.pack()).pieces, pieces);
+}
+
+TEST(Immediate, That_speaks_of_a_record_is_of_no_message_at_the_first_look) {
+  const uint32_t plain = Immediate::of(5, 1, 7).pack(),
+                 recorded = Immediate::recorded(5, 1, 7).pack();
+  EXPECT_EQ(recorded, plain | Immediate::kRecorded);
+  EXPECT_TRUE(Immediate::unpack(recorded).is_recorded);
+  EXPECT_FALSE(Immediate::unpack(plain).is_recorded);
+  EXPECT_EQ(Immediate::message_in(recorded), Immediate::message_of(5, 1) | Immediate::kRecorded);
+  EXPECT_EQ(Immediate::pieces_in(recorded), 7u);
+  EXPECT_EQ(Immediate::slot_in(recorded), 5u);
 }
 
 TEST(Immediate, Wraps_without_touching_its_neighbours) {

@@ -44,6 +44,7 @@ Step Acceptor::on_hello() {
   wire::Accept accept;
   accept.ends = state_->link().ends();
   accept.name = own_name();
+  accept.records = state_->records();
   control.send(accept);
   return Step::sending_accept;
 }
@@ -51,6 +52,7 @@ Step Acceptor::on_hello() {
 Status Acceptor::set_up(const wire::Hello& hello) {
   NORIA_TRY_ASSIGN(state_, RecvState::make(domain_.state(), options_, hello.ends.rails));
   NORIA_TRY(state_->link().bring_up(hello.ends));
+  if (hello.wants_records != 0) NORIA_TRY(state_->make_records());
   return state_->prepare(hello.credits);
 }
 

@@ -82,6 +82,7 @@ Step Connector::State::on_connected() {
   hello.token = handle_.token;
   hello.fingerprint = terms.fingerprint;
   hello.provider_kind = static_cast<uint8_t>(terms.provider_kind);
+  hello.wants_records = state_->wants_records() ? 1 : 0;
   hello.credits = state_->credits();
   hello.ends = state_->link().ends();
   hello.name = own_name();
@@ -105,6 +106,7 @@ Step Connector::State::on_answer() {
   if (const Status up = state_->link().bring_up(accept.ends); !up.is_ok())
     return fail(up, "our queue pairs could not be set up (errno " + std::to_string(up.raw()) +
                         "): see the log");
+  state_->adopt(accept.records);
   control.send(wire::Ready{});
   return Step::sending_ready;
 }

@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "base/log.hpp"
+#include "verbs/transport/adaptive.hpp"
 #include "verbs/transport/domain_state.hpp"
 #include "verbs/transport/link.hpp"
 #include "verbs/transport/recv.hpp"
@@ -16,9 +17,12 @@ namespace {
 // Entries of each completion queue: about a hundred queue pairs at full window, 2 MiB on mlx5.
 constexpr uint32_t kCompletions = 32768;
 // And of one that serves a single connection, for each queue pair of NORIA_QPS_PER_CONNECTION: a
-// receiver can have 352 there, and a peer with twice our rails brings twice the queue pairs; 32 are
-// of its flushes. 64 KiB on mlx5, which takes the next power of two.
-constexpr uint32_t kCompletionsOfQueuePair = 2 * 352 + kMaxFlushes;
+// receiver can have 352 there, a sender that routes adaptively 513, and a peer with twice our rails
+// brings twice the queue pairs; 32 are of its flushes. 64 KiB on mlx5, which takes the next power
+// of two, or 128 KiB.
+uint32_t completions_of_queue_pair(bool is_adaptive) {
+  return 2 * (is_adaptive ? 2 * kWindow + 1 : 352) + kMaxFlushes;
+}
 // A piece's length travels in 32 bits, and no device promises more than 2 GiB.
 constexpr uint64_t kMaxMessageBytes = 1_GiB;
 constexpr int kPollBatch = 16;
@@ -235,8 +239,10 @@ Result<std::unique_ptr<Domain>> Domain::create(
 Result<std::unique_ptr<Domain>> Domain::create_for_one(std::span<const std::shared_ptr<Port>> ports,
                                                        const Params& params) {
   if (ports.empty() || ports.size() > kMaxRails) return Status(Code::bad_argument);
+  const bool is_infiniband = !ports.front()->device().info.is_ethernet;
+  const bool is_adaptive = adaptive_from(params, is_infiniband) != UINT64_MAX;
   const auto completions =
-      static_cast<uint32_t>(params.qps_per_connection) * kCompletionsOfQueuePair;
+      static_cast<uint32_t>(params.qps_per_connection) * completions_of_queue_pair(is_adaptive);
   NORIA_TRY_ASSIGN(auto state,
                    DomainState::create(ports, params, completions, verbs::Waiting::by_polling));
   return std::unique_ptr<Domain>(new Domain(std::move(state)));

@@ -27,6 +27,9 @@ struct RailSet {
   uint32_t completions = 0;        // that each queue can hold
   uint64_t max_message_bytes = 0;  // that every rail takes in one work request
 
+  bool is_infiniband() const {  // rails are of one kind
+    return !rails.front().port().info.is_ethernet;
+  }
   const verbs::Provider& provider() const { return *rails.front().shared->provider(); }
   const verbs::Api& api() const { return rails.front().shared->api(); }
 };

@@ -1,7 +1,9 @@
 #include "verbs/transport/recv.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <new>
 
 #include "verbs/names.hpp"
 #include "verbs/transport/credit.hpp"
@@ -48,6 +50,20 @@ Status RecvState::prepare(const RemoteRegion& credits) {
     for (uint32_t i = 0; i < kPostedReceives / kBatch; ++i) NORIA_TRY(post_receives(qp));
   }
   return {};
+}
+
+Status RecvState::make_records() {
+  // Strict ordering: a record may not land behind the completion that announces it.
+  NORIA_TRY_ASSIGN(record_memory_,
+                   RegionState::allocate(link_.rails(), kWindow * sizeof(wire::Record),
+                                         verbs::Ordering::strict));
+  records_ = new (record_memory_->base()) wire::Record[kWindow];
+  return {};
+}
+
+wire::Records RecvState::records() const {
+  if (record_memory_ == nullptr) return {};
+  return {.address = record_memory_->address(), .rkeys = record_memory_->rkeys()};
 }
 
 void RecvState::start() { link_.publish(*this); }
@@ -152,11 +168,29 @@ inline void RecvState::on_piece(uint32_t qp, verbs::Completion::Success piece) {
   const uint32_t slot = wire::Immediate::slot_in(imm);
   Request& request = receives_[slot];
   if (wire::Immediate::message_in(imm) != RequestAccess::message(request)) [[unlikely]]
-    return on_protocol_broken("a piece of no message that is awaited", imm);
+    return on_recorded_piece(qp, imm);
   const uint64_t bytes = RequestAccess::bytes(request) + piece.bytes();
   if (bytes > RequestAccess::room(request)) [[unlikely]]
     return on_protocol_broken("more bytes than were offered", imm);
   RequestAccess::bytes(request) = bytes;
+  count_piece(request, slot, imm, qp);
+}
+
+void RecvState::on_recorded_piece(uint32_t qp, uint32_t imm) {
+  const uint32_t slot = wire::Immediate::slot_in(imm);
+  Request& request = receives_[slot];
+  const uint32_t awaited = RequestAccess::message(request) | wire::Immediate::kRecorded;
+  if (wire::Immediate::message_in(imm) != awaited || records_ == nullptr) [[unlikely]]
+    return on_protocol_broken("a piece of no message that is awaited", imm);
+  // relaxed: ordered behind the completion, and not written again before its message was received.
+  const uint64_t bytes = std::atomic_ref(records_[slot]).load(std::memory_order_relaxed);
+  if (bytes > RequestAccess::room(request)) [[unlikely]]
+    return on_protocol_broken("more bytes than were offered", imm);
+  RequestAccess::bytes(request) = bytes;
+  count_piece(request, slot, imm, qp);
+}
+
+inline void RecvState::count_piece(Request& request, uint32_t slot, uint32_t imm, uint32_t qp) {
   uint32_t left = RequestAccess::pieces_left(request);
   if (left == 0) left = wire::Immediate::pieces_in(imm);
   RequestAccess::pieces_left(request) = static_cast<uint16_t>(--left);

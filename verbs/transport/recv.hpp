@@ -5,6 +5,9 @@
 // pair from the start and replaced in batches, so that a sender with a credit never finds none. A
 // group is messages with consecutive numbers; its request is that of the last.
 //
+// A sender that routes adaptively writes how many bytes a message has into the ring of records,
+// with the immediate, and the bytes before it.
+//
 // Reads are cut into chunks, and a bounded number of chunks is on each queue pair at a time; the
 // rest follows as chunks complete.
 //
@@ -33,6 +36,9 @@ class RecvState {
   Link& link() { return link_; }
   // The link is up, `credits` is the sender's ring. Fails when receives cannot be posted.
   Status prepare(const RemoteRegion& credits);
+  // The sender wants to write records. Before the link is up.
+  Status make_records();
+  wire::Records records() const;  // to be told to the sender; none of none
   void start();
 
   NORIA_HOT Request* try_recv(const RegionState* region, uint64_t offset, uint64_t bytes,
@@ -78,6 +84,9 @@ class RecvState {
   NORIA_HOT void await(Request& request, uint64_t sequence, uint64_t bytes);
   NORIA_HOT void post_next_credit();
   NORIA_HOT void on_piece(uint32_t qp, verbs::Completion::Success piece);
+  // Out of line: senders that route adaptively. Also where a piece is of no message.
+  [[gnu::noinline]] NORIA_HOT void on_recorded_piece(uint32_t qp, uint32_t imm);
+  NORIA_HOT void count_piece(Request& request, uint32_t slot, uint32_t imm, uint32_t qp);
   // Out of line: fifteen pieces of sixteen do without.
   [[gnu::noinline]] NORIA_HOT void replace_receives(uint32_t qp);
   NORIA_HOT void on_whole(Request& request, uint32_t slot);
@@ -87,6 +96,8 @@ class RecvState {
   NORIA_COLD void on_flush_failed(verbs::Completion completion, uint32_t rail);
   NORIA_COLD void on_protocol_broken(const char* what, uint32_t imm);
 
+  std::unique_ptr<RegionState> record_memory_;  // outlives the queue pairs that the peer writes by
+  wire::Record* records_ = nullptr;             // kWindow of them, if they were wanted
   Link link_;
   CounterCells& counters_;  // of the domain
   RemoteRegion credits_;

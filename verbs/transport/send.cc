@@ -1,6 +1,9 @@
 #include "verbs/transport/send.hpp"
 
+#include <algorithm>
 #include <new>
+
+#include "verbs/transport/adaptive.hpp"
 
 namespace noria::transport {
 namespace {
@@ -19,8 +22,12 @@ uint64_t stripe_min(const DomainState& domain) {
 SendState::SendState(DomainState& domain, const ConnectOptions& options, unsigned peer_rails)
     : link_(domain, options, Link::Role::sender, peer_rails),
       counters_(domain.counters()),
+      adaptive_from_(adaptive_from(domain.params(), domain.rails()->is_infiniband())),
       stripe_min_(stripe_min(domain)),
-      max_message_bytes_(domain.rails()->max_message_bytes) {}
+      max_message_bytes_(domain.rails()->max_message_bytes) {
+  data_.chain(notice_);
+  notice_.set_local(reinterpret_cast<uintptr_t>(&record_), sizeof record_, 0);
+}
 
 Result<std::unique_ptr<SendState>> SendState::make(DomainState& domain,
                                                    const ConnectOptions& options,
@@ -32,8 +39,10 @@ Result<std::unique_ptr<SendState>> SendState::make(DomainState& domain,
                                          verbs::Ordering::strict));
   state->ring_ = new (state->ring_memory_->base()) wire::Credit[kWindow];
   // A message has at most one piece on a queue pair, and kWindow messages are in flight.
-  NORIA_TRY(state->link_.open(
-      {.send = kWindow, .recv = 1, .inline_bytes = SendConnection::kInlineBytes}));
+  const uint32_t requests_a_piece = state->wants_records() ? 2 : 1;
+  NORIA_TRY(state->link_.open({.send = kWindow * requests_a_piece,
+                               .recv = 1,
+                               .inline_bytes = SendConnection::kInlineBytes}));
   return state;
 }
 
@@ -45,6 +54,8 @@ RemoteRegion SendState::credits() const {
 
 void SendState::start() {
   stripe_.start(link_.weights());
+  if (stripe_.count() == 1) stripe_min_ = UINT64_MAX;
+  long_from_ = std::min(stripe_min_, adaptive_from_);
   link_.publish(*this);
 }
 
@@ -127,8 +138,8 @@ inline bool SendState::fits(CreditView credit, const RegionState* region, uint64
 inline void SendState::send_message(uint64_t sequence, CreditView credit, Request* request,
                                     const RegionState* region, uint64_t offset, uint64_t bytes) {
   write_.set_flags(IBV_SEND_SIGNALED);
-  if (stripe_.count() > 1 && bytes >= stripe_min_) {
-    post_striped(*region, offset, bytes, sequence, request, credit);
+  if (bytes >= long_from_) {
+    send_long(*region, offset, bytes, sequence, request, credit);
   } else {
     const Piece whole{.offset = 0, .bytes = bytes, .qp = stripe_.take_whole(bytes)};
     RequestAccess::take(*request, bytes, 1);
@@ -139,8 +150,8 @@ inline void SendState::send_message(uint64_t sequence, CreditView credit, Reques
   count_message(bytes);
 }
 
-void SendState::post_striped(const RegionState& region, uint64_t offset, uint64_t bytes,
-                             uint64_t sequence, Request* request, CreditView credit) {
+inline void SendState::post_striped(const RegionState& region, uint64_t offset, uint64_t bytes,
+                                    uint64_t sequence, Request* request, CreditView credit) {
   counters_.add(Counter::messages_striped);
   Cut pieces;
   stripe_.cut(bytes, &pieces);
@@ -150,6 +161,44 @@ void SendState::post_striped(const RegionState& region, uint64_t offset, uint64_
     const Piece& piece = pieces.piece[i];
     post(piece, region.address() + offset + piece.offset, region.lkey(link_.rail_of(piece.qp)),
          sequence, imm, credit);
+  }
+}
+
+void SendState::send_long(const RegionState& region, uint64_t offset, uint64_t bytes,
+                          uint64_t sequence, Request* request, CreditView credit) {
+  if (bytes < adaptive_from_) return post_striped(region, offset, bytes, sequence, request, credit);
+  counters_.add(Counter::messages_adaptive);
+  Cut pieces;
+  if (bytes >= stripe_min_) {
+    counters_.add(Counter::messages_striped);
+    stripe_.cut(bytes, &pieces);
+  } else {
+    pieces.piece[0] = {.offset = 0, .bytes = bytes, .qp = stripe_.take_whole(bytes)};
+    pieces.count = 1;
+  }
+  RequestAccess::take(*request, bytes, pieces.count);
+  post_adaptively(pieces, region, offset, bytes, sequence, credit);
+}
+
+inline void SendState::post_adaptively(const Cut& pieces, const RegionState& region,
+                                       uint64_t offset, uint64_t bytes, uint64_t sequence,
+                                       CreditView credit) {
+  record_ = static_cast<wire::Record>(bytes);
+  const uint64_t record = records_.address + wire::slot_of(sequence) * sizeof record_;
+  notice_.set_imm(wire::Immediate::recorded(sequence, 0, pieces.count).pack());
+  for (uint32_t i = 0; i < pieces.count; ++i) {
+    const Piece& piece = pieces.piece[i];
+    const unsigned peer_rail = link_.peer_rail_of(piece.qp);
+    const uint64_t id =
+        WrId::make(link_.id_base(), WrKind::piece, piece.qp, wire::slot_of(sequence));
+    data_.set_local(region.address() + offset + piece.offset, static_cast<uint32_t>(piece.bytes),
+                    region.lkey(link_.rail_of(piece.qp)));
+    data_.set_remote(credit.address() + piece.offset, credit.rkey(peer_rail));
+    data_.set_id(id);
+    notice_.set_remote(record, records_.rkeys[peer_rail]);
+    notice_.set_id(id);
+    if (const int error = data_.post(link_.qp(piece.qp)); error != 0) [[unlikely]]
+      link_.fail_by_post(error, piece.qp);
   }
 }
 

@@ -2,7 +2,9 @@
 //
 // Messages are numbered from wire::kFirstSequence and use slot n % kWindow of the credit ring and
 // of the request pool. A message is posted when its credit is there, cut into at most one piece per
-// queue pair, each a signalled RDMA WRITE with immediate. Requests are reported done in order.
+// queue pair, each a signalled RDMA WRITE with immediate. Requests are reported done in order. From
+// adaptive_from() bytes on a piece is a plain write, and the write behind it that announces it
+// carries the message's record (adaptive.hpp, wire.hpp).
 //
 // The messages of a group have consecutive numbers, and a send takes the first of its tag that no
 // other took. The numbers behind the group begin when all are taken.
@@ -28,8 +30,10 @@ class SendState {
                                                  unsigned peer_rails = 1);
 
   Link& link() { return link_; }
-  RemoteRegion credits() const;  // to be told to the receiver
-  void start();                  // the link is up
+  RemoteRegion credits() const;                                        // to be told to the receiver
+  bool wants_records() const { return adaptive_from_ != UINT64_MAX; }  // as well
+  void adopt(const wire::Records& records) { records_ = records; }     // the receiver's
+  void start();                                                        // the link is up
 
   NORIA_HOT Request* try_send(const RegionState* region, uint64_t offset, uint64_t bytes,
                               uint32_t tag);
@@ -54,6 +58,12 @@ class SendState {
   NORIA_HOT void count_message(uint64_t bytes);
   NORIA_HOT void post(const Piece& piece, uint64_t local_address, uint32_t lkey, uint64_t sequence,
                       uint32_t imm, CreditView credit);
+  // A message that is cut, or whose packets may be routed one by one.
+  [[gnu::noinline]] NORIA_HOT void send_long(const RegionState& region, uint64_t offset,
+                                             uint64_t bytes, uint64_t sequence, Request* request,
+                                             CreditView credit);
+  NORIA_HOT void post_adaptively(const Cut& pieces, const RegionState& region, uint64_t offset,
+                                 uint64_t bytes, uint64_t sequence, CreditView credit);
   NORIA_HOT void post_striped(const RegionState& region, uint64_t offset, uint64_t bytes,
                               uint64_t sequence, Request* request, CreditView credit);
   NORIA_HOT void finish_in_order();
@@ -66,10 +76,16 @@ class SendState {
   uint64_t next_ = wire::kFirstSequence;          // of the next message, or of a group's first
   uint64_t first_undone_ = wire::kFirstSequence;  // oldest that is not done
   uint32_t group_sent_ = 0;                       // a bit for each of the group's that was sent
+  const uint64_t adaptive_from_;
   uint64_t stripe_min_;
+  uint64_t long_from_ = UINT64_MAX;  // the smaller of both
   uint64_t max_message_bytes_;
   Stripe stripe_;
   verbs::RdmaWr write_{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED};
+  verbs::RdmaWr data_{IBV_WR_RDMA_WRITE, 0};
+  verbs::RdmaWr notice_{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED | IBV_SEND_INLINE};
+  wire::Record record_ = 0;  // its bytes are taken as it is posted
+  wire::Records records_;
   std::array<Request, kWindow> requests_;
 };
 

@@ -1,4 +1,4 @@
-// Wire version 3: everything that travels between two peers, byte for byte.
+// Wire version 4: everything that travels between two peers, byte for byte.
 //
 // All structs are fixed-width, little-endian and trivially copyable; their sizes are asserted here
 // and their bytes in a golden test. Reserved bytes are sent as zero and not looked at, so that they
@@ -10,6 +10,7 @@
 //   Control, Hello, ...    both ways over the control socket (README.md: who sends what when)
 //   Credit           64 B  receiver -> sender's memory, one per message, by inline RDMA WRITE
 //   Immediate         4 B  sender -> receiver, with every piece of a message
+//   Record            4 B  sender -> receiver's memory, with immediates that say nothing of bytes
 //
 // Threads: values.
 #pragma once
@@ -21,13 +22,14 @@
 #include <type_traits>
 
 #include "verbs/transport/connection.hpp"
+#include "verbs/transport/immediate.hpp"
 #include "verbs/transport/region.hpp"
 
 namespace noria::transport::wire {
 
 static_assert(std::endian::native == std::endian::little, "wire structs are laid out as memory");
 
-inline constexpr uint16_t kVersion = 3;
+inline constexpr uint16_t kVersion = 4;
 inline constexpr uint32_t kHandleMagic = 0x48524e31;   // "1NRH" in memory
 inline constexpr uint32_t kControlMagic = 0x43524e31;  // "1NRC" in memory
 inline constexpr unsigned kMaxQps = 16;                // of one connection, over all rails
@@ -85,6 +87,7 @@ static_assert(sizeof(RailAddress) == 32);
 struct QpAddress {
   uint32_t qpn = 0;
   uint32_t psn = 0;
+  std::array<uint8_t, 8> reserved{};
 };
 
 // Queue pair i lives on rail i modulo the number of rails, on each side by its own number: so sides
@@ -96,28 +99,37 @@ struct Ends {
   std::array<RailAddress, kMaxRails> rail{};
   std::array<QpAddress, kMaxQps> qp{};
 };
-static_assert(sizeof(Ends) == 392);
+static_assert(sizeof(Ends) == 520);
 
 struct Hello {
   Control control{.type = Type::hello, .bytes = 768};
   Token token{};
   uint64_t fingerprint = 0;
   uint8_t provider_kind = 0;
-  std::array<uint8_t, 7> reserved{};
+  uint8_t wants_records = 0;  // for it routes adaptively
+  std::array<uint8_t, 6> reserved{};
   RemoteRegion credits{};  // the sender's credit ring
   Ends ends{};
   std::array<char, 64> name{};  // "host:pid", for errors
-  std::array<uint8_t, 232> reserved2{};
+  std::array<uint8_t, 104> reserved2{};
 };
 static_assert(sizeof(Hello) == 768);
 
+// The receiver's ring of records, one for each message of the window, where they were wanted.
+struct Records {
+  uint64_t address = 0;
+  std::array<uint32_t, kMaxRails> rkeys{};
+};
+static_assert(sizeof(Records) == 40);
+
 struct Accept {
-  Control control{.type = Type::accept, .bytes = 640};
+  Control control{.type = Type::accept, .bytes = 768};
   Ends ends{};
   std::array<char, 64> name{};
-  std::array<uint8_t, 168> reserved{};
+  Records records{};
+  std::array<uint8_t, 128> reserved{};
 };
-static_assert(sizeof(Accept) == 640);
+static_assert(sizeof(Accept) == 768);
 
 enum class Reason : uint8_t {
   version = 1,
@@ -162,18 +174,6 @@ static_assert(sizeof(Epoch) == 64);
 
 inline constexpr size_t kMaxControlBytes = 1024;  // longer messages are garbage in any version
 
-// ---- sequence numbers
-// ----------------------------------------------------------------------------
-
-// Messages are numbered from 1; number n uses slot n % kWindow. Zeroed memory holds no valid
-// credit until number 2^32, when every slot has long been used.
-inline constexpr uint64_t kFirstSequence = 1;
-static_assert((kWindow & (kWindow - 1)) == 0, "slots are taken by mask");
-
-constexpr uint32_t slot_of(uint64_t sequence) {
-  return static_cast<uint32_t>(sequence) & (kWindow - 1);
-}
-
 // ---- credit
 // --------------------------------------------------------------------------------------
 
@@ -203,43 +203,6 @@ static_assert(sizeof(Credit) == 64);
 static_assert(kMaxGroup <= kWindow, "a group fits into the window");
 static_assert(offsetof(Credit, sequence) == 28 && offsetof(Credit, sequence_again) == 60);
 
-// ---- immediate
-// -----------------------------------------------------------------------------------
-
-// The receiver cannot know how the sender cut a message, so every piece says how many there are.
-struct Immediate {
-  static constexpr unsigned kSequenceBits = 20, kEpochBits = 6, kPiecesBits = 6;
-  static constexpr unsigned kMessageBits = kSequenceBits + kEpochBits;
-
-  uint32_t sequence = 0;  // low bits, of which the lowest are the slot
-  uint32_t epoch = 0;     // low bits
-  uint32_t pieces = 1;
-
-  static constexpr Immediate of(uint64_t sequence, uint32_t epoch, uint32_t pieces) {
-    return {.sequence = static_cast<uint32_t>(sequence) & ((1u << kSequenceBits) - 1),
-            .epoch = epoch & ((1u << kEpochBits) - 1),
-            .pieces = pieces};
-  }
-  constexpr uint32_t pack() const {
-    return sequence | epoch << kSequenceBits | (pieces - 1) << kMessageBits;
-  }
-  static constexpr Immediate unpack(uint32_t bits) {
-    return {.sequence = bits & ((1u << kSequenceBits) - 1),
-            .epoch = bits >> kSequenceBits & ((1u << kEpochBits) - 1),
-            .pieces = pieces_in(bits)};
-  }
-  // Parts of packed bits: the slot, the number of pieces, and all that tells a message from others
-  // in its window, whatever its pieces.
-  static constexpr uint32_t slot_in(uint32_t bits) { return slot_of(bits); }
-  static constexpr uint32_t pieces_in(uint32_t bits) { return (bits >> kMessageBits) + 1; }
-  static constexpr uint32_t message_in(uint32_t bits) { return bits & ((1u << kMessageBits) - 1); }
-  static constexpr uint32_t message_of(uint64_t sequence, uint32_t epoch) {
-    return of(sequence, epoch, 1).pack();
-  }
-  static constexpr uint32_t kNoMessage = UINT32_MAX;  // in no bits
-  friend constexpr bool operator==(const Immediate&, const Immediate&) = default;
-};
-static_assert(Immediate::kMessageBits + Immediate::kPiecesBits == 32);
 static_assert(kMaxQps <= 1u << Immediate::kPiecesBits, "every cut can be told");
 // An old immediate can be mistaken for a new one only after thousands of laps of the window.
 static_assert(kWindow <= 1u << (Immediate::kSequenceBits - 10) &&
