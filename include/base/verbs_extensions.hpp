@@ -36,7 +36,7 @@ enum VerbsFeature : uint64_t {
 struct VerbsStats {
   uint64_t struct_size = sizeof(VerbsStats);
   uint64_t sent_bytes = 0;      // payload that left this process's port, headers apart
-  uint64_t received_bytes = 0;  // payload that came in
+  uint64_t received_bytes = 0;  // payload that came in; a small message when it is polled
   uint64_t sent_messages = 0;
   uint64_t received_messages = 0;
 };

@@ -36,6 +36,35 @@ TEST(SoftCounters, Counts_the_payload_that_passed) {
   });
 }
 
+// Of what its receive takes in, however it travels.
+TEST(SoftCounters, Counts_messages_on_both_sides) {
+  run_pair([](Post& p) {
+    Link link(p);
+    VerbsStats before, after;
+    ASSERT_EQ(verbs().noria_stats(link.hca.context(), &before), 0);
+    for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(post_recv(link.qp.get(), i, link.piece(0, 1000)), 0);
+    link.wire.meet();
+    uint64_t id = 0;
+    for (const uint32_t bytes : {0u, 8u, 200u, 1000u}) {
+      if (p.side == 0) {
+        ASSERT_EQ(post(link.qp.get(), {.id = id, .pieces = link.piece(0, bytes)}), 0);
+      }
+      expect_completion(link.cq.get(), id++);
+    }
+    ASSERT_EQ(verbs().noria_stats(link.hca.context(), &after), 0);
+    EXPECT_EQ(after.sent_bytes - before.sent_bytes, p.side == 0 ? 1208u : 0u);
+    EXPECT_EQ(after.sent_messages - before.sent_messages, p.side == 0 ? 4u : 0u);
+    EXPECT_EQ(after.received_bytes - before.received_bytes, p.side == 1 ? 1208u : 0u);
+    EXPECT_EQ(after.received_messages - before.received_messages, p.side == 1 ? 4u : 0u);
+    link.wire.meet();
+    // Expect: the counts outlive the queue pair.
+    link.qp.reset();
+    ASSERT_EQ(verbs().noria_stats(link.hca.context(), &after), 0);
+    EXPECT_EQ(after.received_bytes - before.received_bytes, p.side == 1 ? 1208u : 0u);
+    link.wire.meet();
+  });
+}
+
 TEST(SoftCounters, Counts_for_each_device_what_passed_its_own_port) {
   ::setenv("XDG_RUNTIME_DIR", testing::TempDir().c_str(), 1);
   ::setenv("NORIA_SOFT_DEVICES", "name=mlx0;name=mlx1;name=mlx2", 1);

@@ -167,6 +167,75 @@ TEST(VerbsErrors, A_message_longer_than_its_receive_fails_on_both_sides) {
   }
 }
 
+TEST(VerbsErrors, A_short_receive_among_long_ones_is_still_too_short) {
+  run_pair([](Post& p) {
+    Link link(p, {.connect = {.rnr_retry = 7}});
+    if (p.side == 1) {
+      // Twice as many as are outstanding at a time, so that the first are used up on the way.
+      for (uint64_t i = 0; i < 4; ++i)
+        ASSERT_EQ(post_recv(link.qp.get(), i, link.piece(0, i == 1 ? 30 : 40)), 0);
+      link.wire.meet();
+      for (uint64_t i = 0; i < 4; ++i) {
+        expect_completion(link.cq.get(), i);
+        ASSERT_EQ(post_recv(link.qp.get(), i + 4, link.piece(0, i == 3 ? 39 : 40)), 0);
+        link.wire.meet();
+      }
+      for (uint64_t i = 4; i < 7; ++i) expect_completion(link.cq.get(), i);
+      expect_completion(link.cq.get(), 7, IBV_WC_LOC_LEN_ERR);
+    } else {
+      link.wire.meet();
+      const auto send = [&link](uint64_t id, uint32_t bytes) {
+        return post(link.qp.get(), {.id = id, .pieces = link.piece(0, bytes)});
+      };
+      for (uint64_t i = 0; i < 4; ++i) {
+        ASSERT_EQ(send(i, i == 1 ? 30 : 40), 0);
+        expect_completion(link.cq.get(), i);
+        link.wire.meet();
+      }
+      for (uint64_t i = 4; i < 8; ++i) ASSERT_EQ(send(i, 40), 0);
+      for (uint64_t i = 4; i < 7; ++i) expect_completion(link.cq.get(), i);
+      expect_completion(link.cq.get(), 7, IBV_WC_REM_INV_REQ_ERR);
+    }
+    link.wire.meet();
+  });
+}
+
+// Side 1 posts two receives, the second with memory that is not there to receive in.
+void expect_bad_receive(bool is_deregistered) {
+  run_pair([is_deregistered](Post& p) {
+    Link link(p);
+    if (p.side == 1) {
+      const auto other = link.hca.make_buffer(4096);
+      const uint32_t key = is_deregistered ? other->lkey() : link.buffer->lkey() ^ 0x40;
+      ASSERT_EQ(post_recv(link.qp.get(), 1, link.piece(0, 64)), 0);
+      ibv_sge sge{other->address(), 64, key};
+      ibv_recv_wr wr{.wr_id = 2, .sg_list = &sge, .num_sge = 1}, *bad = nullptr;
+      ASSERT_EQ(ibv_post_recv(link.qp.get(), &wr, &bad), 0);
+      if (is_deregistered) {
+        ASSERT_EQ(other->deregister(), 0);
+      }
+      link.wire.meet();
+      expect_completion(link.cq.get(), 1);
+      expect_completion(link.cq.get(), 2, IBV_WC_LOC_PROT_ERR);
+    } else {
+      link.wire.meet();
+      for (const uint64_t i : {1u, 2u})
+        ASSERT_EQ(post(link.qp.get(), {.id = i, .pieces = link.piece(0, 8)}), 0);
+      expect_completion(link.cq.get(), 1);
+      expect_completion(link.cq.get(), 2, IBV_WC_REM_OP_ERR);
+    }
+    link.wire.meet();
+    EXPECT_EQ(link.state(), IBV_QPS_ERR);
+    link.wire.meet();
+  });
+}
+
+TEST(VerbsErrors, A_receive_with_a_bad_key_fails_on_both_sides) { expect_bad_receive(false); }
+
+TEST(VerbsErrors, A_receive_whose_memory_was_deregistered_fails_on_both_sides) {
+  expect_bad_receive(true);
+}
+
 TEST(VerbsErrors, Receiver_not_ready_gives_up_after_its_retries) {
   run_pair([](Post& p) {
     Link link(p, {.connect = {.rnr_retry = 2}});

@@ -1,5 +1,6 @@
 noria_test(NAME shaper_test LABELS unit SOURCES unit/shaper_test.cc ${CMAKE_SOURCE_DIR}/verbs/soft/shaper.cc)
 noria_test(NAME placement_test LABELS unit SOURCES unit/placement_test.cc)
+noria_test(NAME receive_room_test LABELS unit SOURCES unit/receive_room_test.cc)
 noria_test(NAME own_pages_test LABELS unit SOURCES unit/own_pages_test.cc LIBS noria_soft_parts)
 noria_test(NAME store_choice_test LABELS unit SOURCES unit/store_choice_test.cc)
 noria_test(NAME streamed_store_test LABELS unit SOURCES unit/streamed_store_test.cc)

@@ -15,8 +15,6 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-bool takes_requests(uint32_t state) { return state == IBV_QPS_RTR || state == IBV_QPS_RTS; }
-
 uint64_t packet_bytes(ibv_mtu mtu) {
   return 128ull << std::clamp<uint32_t>(mtu, IBV_MTU_256, IBV_MTU_4096);
 }

@@ -13,6 +13,10 @@
 
 namespace noria::soft {
 
+// Whether a queue pair in this state, ibv_qp_state, does.
+constexpr bool takes_requests(uint32_t state) {
+  return state == IBV_QPS_RTR || state == IBV_QPS_RTS;
+}
 bool bind_target(Qp& qp);
 // Under exec: lets go of the target.
 void unbind_target(Qp& qp);

@@ -306,7 +306,9 @@ ibv_gid_type gid_type(ibv_context* context) {
 }
 
 VerbsStats port_stats(Engine& engine, uint32_t device) {
-  const Moved ours = engine.moved(device), theirs = engine.neighbours().inbound(device);
+  const Moved ours = engine.moved(device);
+  Moved theirs = engine.neighbours().inbound(device);
+  theirs += engine.taken(device);
   VerbsStats stats;
   stats.sent_bytes = ours.written_bytes + theirs.read_bytes;
   stats.sent_messages = ours.written_messages + theirs.read_messages;

@@ -176,6 +176,7 @@ void Engine::remove_qp(Qp* qp) {
   MutexLock lock(registry_);
   resting_.push_back(qp->index);
   moved_before_[device_of(qp->pd_number)] += qp->moved_in_all.now();
+  taken_before_[device_of(qp->pd_number)] += qp->taken.now();
   std::erase(qps_in_use_, qp);
   shared().header.qps_in_use[qp->index / 64].fetch_and(~(1ull << qp->index % 64),
                                                        std::memory_order_release);
@@ -188,6 +189,14 @@ Moved Engine::moved(uint32_t device) {
   Moved sum = moved_before_[device];
   for (const Qp* qp : qps_in_use_)
     if (device_of(qp->pd_number) == device) sum += qp->moved_in_all.now();
+  return sum;
+}
+
+Moved Engine::taken(uint32_t device) {
+  MutexLock lock(registry_);
+  Moved sum = taken_before_[device];
+  for (const Qp* qp : qps_in_use_)
+    if (device_of(qp->pd_number) == device) sum += qp->taken.now();
   return sum;
 }
 

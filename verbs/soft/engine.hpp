@@ -60,6 +60,8 @@ class Engine {
   void remove_qp(Qp* qp) NORIA_EXCLUDES(registry_);
   // What queue pairs of this process moved as initiators, by their device.
   Moved moved(uint32_t device) NORIA_EXCLUDES(registry_);
+  // What peers wrote to them that rode in notices.
+  Moved taken(uint32_t device) NORIA_EXCLUDES(registry_);
   Cq* add_cq(uint32_t depth, Channel* channel) NORIA_EXCLUDES(queues_);
   void remove_cq(Cq* cq) NORIA_EXCLUDES(queues_);
   Channel* add_channel() NORIA_EXCLUDES(queues_);  // null with errno set
@@ -159,6 +161,7 @@ class Engine {
   uint32_t next_qp_ NORIA_GUARDED_BY(registry_) = 0;
   // By queue pairs that are gone.
   std::array<Moved, kMaxDevices> moved_before_ NORIA_GUARDED_BY(registry_){};
+  std::array<Moved, kMaxDevices> taken_before_ NORIA_GUARDED_BY(registry_){};
   std::vector<uint32_t> resting_ NORIA_GUARDED_BY(registry_);  // removed, ring not yet given back
   uint32_t channel_serial_ NORIA_GUARDED_BY(queues_) = 1;
 

@@ -55,7 +55,10 @@ bool wait_unmarked(Engine& engine, Nanoseconds limit, Hit hit) {
 
 bool fence_key(Engine& engine, uint32_t key, Nanoseconds limit) {
   // Our own requests that read or write it, and messages that we place ourselves.
-  engine.for_each_qp([](Qp& qp) { SpinGuard guard(qp.exec); });
+  engine.for_each_qp([](Qp& qp) {
+    doubt_receives(qp);
+    SpinGuard under_way(qp.exec);
+  });
   engine.for_each_cq([](Cq& cq) { SpinGuard guard(cq.list); });
   return wait_unmarked(engine, limit, [slot = engine.slot(), key](uint64_t mark) {
     return slot_of(mark_qpn(mark)) == slot && (mark_key(mark) == key || mark_key(mark) == kAnyKey);

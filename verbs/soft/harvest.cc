@@ -85,6 +85,7 @@ NORIA_HOT void complete(Qp& qp, uint64_t number, const Notice& notice, const uin
   wc->sl = 0;
   wc->dlid_path_bits = 0;
   if ((notice.flags & (kIsInNotice | kIsInPlace)) != 0) {
+    qp.taken.count(false, bytes);
     const uint8_t* payload = payload_of(notice, bytes, in_place);
     if (payload == nullptr || !place(qp, number, payload, bytes)) wc->status = IBV_WC_LOC_PROT_ERR;
   }

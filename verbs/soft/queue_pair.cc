@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "verbs/soft/completion_queue.hpp"
@@ -135,6 +136,24 @@ NORIA_HOT int post_send(Qp& qp, ibv_send_wr* first, ibv_send_wr** bad) {
   return refused;
 }
 
+namespace {
+
+// One more than the longest message that the receive can take, up to a small one; 0 if its memory
+// is not ours to write to.
+NORIA_HOT uint32_t room_of(const Qp& qp, const ibv_recv_wr& wr) {
+  uint64_t room = 0;
+  for (int i = 0; i < wr.num_sge; ++i) {
+    const ibv_sge& sge = wr.sg_list[i];
+    if (sge.length > 0 && !find_range(qp.engine.shared(), sge.lkey, qp.pd_number,
+                                      IBV_ACCESS_LOCAL_WRITE, sge.addr, sge.length))
+      return 0;
+    room += sge.length;
+  }
+  return static_cast<uint32_t>(std::min<uint64_t>(room, kInPlace)) + 1;
+}
+
+}  // namespace
+
 NORIA_HOT int post_recv(Qp& qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
   SpinGuard guard(qp.receive);
   const uint32_t state = qp.current.load(std::memory_order_acquire);  // with modify_qp()
@@ -142,9 +161,11 @@ NORIA_HOT int post_recv(Qp& qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
     *bad = first;
     return EINVAL;
   }
+  constexpr auto kRelaxed = std::memory_order_relaxed;  // published by rq_tail
   int refused = 0;
   for (ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next) {
-    const uint64_t used = qp.receive_tail - qp.receive_head.load(std::memory_order_acquire);
+    const uint64_t head = qp.receive_head.load(std::memory_order_acquire);  // with collect()
+    const uint64_t used = qp.receive_tail - head;
     if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > qp.cap.max_recv_sge)
       refused = EINVAL;
     else if (used >= qp.cap.max_recv_wr)
@@ -153,7 +174,6 @@ NORIA_HOT int post_recv(Qp& qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
       *bad = wr;
       break;
     }
-    constexpr auto kRelaxed = std::memory_order_relaxed;  // published by rq_tail
     SharedRecv& receive = qp.shared_recv(qp.receive_tail);
     for (int i = 0; i < wr->num_sge; ++i) {
       receive.sge[i].address.store(wr->sg_list[i].addr, kRelaxed);
@@ -162,12 +182,22 @@ NORIA_HOT int post_recv(Qp& qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
     }
     receive.sge_count.store(static_cast<uint64_t>(wr->num_sge), kRelaxed);
     qp.receive_ids[qp.receive_tail & qp.receive_mask] = wr->wr_id;
+    // Written only where it changes: whoever sends has it in its cache.
+    const uint32_t room = qp.room.add(qp.receive_tail, head, room_of(qp, *wr));
+    if (qp.shared.rq_room.load(kRelaxed) != room) qp.shared.rq_room.store(room, kRelaxed);
     ++qp.receive_tail;
   }
   // release: publishes the WQEs; pairs with the initiator's acquire in take_step().
   qp.shared.rq_tail.store(qp.receive_tail, std::memory_order_release);
   if (state == IBV_QPS_ERR) fire_local(qp.receives_to(), true);
   return refused;
+}
+
+void doubt_receives(Qp& qp) {
+  SpinGuard guard(qp.receive);
+  qp.room.doubt(qp.receive_tail);
+  // release: pairs with take_step(). What was found good before has arrived before.
+  qp.shared.rq_room.store(0, std::memory_order_release);
 }
 
 bool enter_error(Qp& qp) {

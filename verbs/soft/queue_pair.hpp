@@ -25,6 +25,7 @@
 #include "verbs/soft/notice.hpp"
 #include "verbs/soft/pace.hpp"
 #include "verbs/soft/peer.hpp"
+#include "verbs/soft/receive_room.hpp"
 #include "verbs/soft/shared_layout.hpp"
 #include "verbs/soft/spin_lock.hpp"
 
@@ -138,9 +139,11 @@ struct Qp : ibv_qp {
   uint64_t receive_carved = Segment::kNoRoom, receive_bytes = 0;
   uint32_t receive_mask = 0;
   uint64_t receive_tail = 0;              // posted; guarded by `receive`
+  ReceiveRoom room{kInPlace + 1};         // of a queue of our own; guarded as well
   std::atomic<uint64_t> receive_head{0};  // completed; written under the receive CQ's list lock
   Peer* source_peer = nullptr;            // whose notices we read; under the same lock
   const SharedQp* source = nullptr;
+  Traffic taken{};  // that rode in notices; written under the same lock, read by port_stats()
   std::atomic<bool> flush_waits{false};  // receives are to be flushed when the peer lets go of us
   Answerer answerer;
   bool has_told_last = false;  // IBV_EVENT_QP_LAST_WQE_REACHED; guarded as `source`
@@ -163,6 +166,8 @@ struct Qp : ibv_qp {
 // `*bad` at the first request that was refused.
 int post_send(Qp& qp, ibv_send_wr* first, ibv_send_wr** bad);
 int post_recv(Qp& qp, ibv_recv_wr* first, ibv_recv_wr** bad);
+// Memory went that posted receives may name: who sends looks at them again.
+void doubt_receives(Qp& qp);
 
 // Executes queued requests, up to about `budget` bytes. Returns at once if another thread is at it.
 constexpr uint64_t kExecuteBudget = 1 << 20;

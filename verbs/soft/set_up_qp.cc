@@ -65,6 +65,7 @@ bool make_queues(Qp& qp) {
   qp.shared.rq_offset.store(qp.receive_carved, kRelaxed);
   qp.shared.rq_depth.store(depth, kRelaxed);
   qp.shared.rq_stride.store(stride, kRelaxed);
+  qp.shared.rq_room.store(0, kRelaxed);
   return true;
 }
 

@@ -8,6 +8,7 @@
 //   A sends to B    A reads B's receive queue (rq_*, the WQEs), moves the bytes and writes notice n
 //                   into its own ring, its number last. Notice n uses up receive n: one index
 //                   serves both, so the ring can never overflow.
+//                   What is small rides in it; of the receives A then reads one word, `rq_room`.
 //   B receives      B looks at the notice that comes next: its number says whether it is there. So
 //                   a small message changes cores as one cache line. B publishes `rq_head`.
 //   A fences        before it touches B's memory A publishes `mark`; B's dereg, reset and destroy
@@ -55,7 +56,7 @@ static_assert(Word64::is_always_lock_free && sizeof(Word64) == 8);
 
 // ---- header -------------------------------------------------------------------------------------
 constexpr uint64_t kSegmentMagic = 0x4e4f5249'41534547;  // "NORIASEG"
-constexpr uint32_t kLayoutVersion = 9;
+constexpr uint32_t kLayoutVersion = 10;
 
 // Where the port of a device is on the fabric (address.hpp). Written before anybody maps it.
 struct SharedAddress {
@@ -83,7 +84,14 @@ struct Moved {
 struct Traffic {
   Word64 written_bytes, written_messages, read_bytes, read_messages;
 
-  // relaxed: counters order nothing.
+  // One thread at a time. relaxed, here and below: counters order nothing.
+  void count(bool is_read, uint64_t bytes) {
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    Word64& all = is_read ? read_bytes : written_bytes;
+    Word64& messages = is_read ? read_messages : written_messages;
+    all.store(all.load(kRelaxed) + bytes, kRelaxed);
+    messages.store(messages.load(kRelaxed) + 1, kRelaxed);
+  }
   Moved now() const {
     constexpr auto kRelaxed = std::memory_order_relaxed;
     return {written_bytes.load(kRelaxed), written_messages.load(kRelaxed),
@@ -99,8 +107,9 @@ struct alignas(64) SharedHeader {
   uint64_t cookie[2];       // random; read back by cross-memory attach to prove whose memory it is
   uint64_t cookie_address;  // where the owner has `cookie`
   SharedAddress addresses[kMaxDevices];
-  Word64 qps_in_use[kMaxQps / 64];       // a bit for each queue pair; set before its first mark
-  Traffic traffic[kSlots][kMaxDevices];  // of this process, by the target's slot and device
+  Word64 qps_in_use[kMaxQps / 64];  // a bit for each queue pair; set before its first mark
+  // Of this process, by the target's slot and device; what rides in notices the target counts.
+  Traffic traffic[kSlots][kMaxDevices];
 };
 
 // ---- queue pair ---------------------------------------------------------------------------------
@@ -152,7 +161,8 @@ struct alignas(64) SharedQp {
   Word64 hand_asked;           // questions asked (make_asked()); publishes them
   Word64 hand_questions;       // offset of their slots
   Word64 receives_wanted;      // up to which number, of a target with shared receives
-  Word32 fired;  // the `armed` value of the target's CQ that was answered with an event
+  Word32 fired;    // the `armed` value of the target's CQ that was answered with an event
+  Word32 rq_room;  // as receiver: any receive takes a message shorter than this
 
   // As initiator, written with each request; read by whoever revokes or flushes something.
   alignas(64) Word64 mark;

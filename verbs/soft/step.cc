@@ -79,12 +79,8 @@ void count_traffic(Qp& qp, const Wqe& wqe) {
   const uint32_t device = device_of(qp.target->pd.load(kRelaxed)),
                  slot = slot_of(qp.attr.dest_qp_num);
   Traffic& theirs = qp.engine.shared().header.traffic[slot][device];
-  Traffic& ours = qp.moved_in_all;  // written under exec alone
   const bool is_read = wqe.is_answered();
-  Word64& bytes = is_read ? ours.read_bytes : ours.written_bytes;
-  Word64& messages = is_read ? ours.read_messages : ours.written_messages;
-  bytes.store(bytes.load(kRelaxed) + wqe.bytes, kRelaxed);
-  messages.store(messages.load(kRelaxed) + 1, kRelaxed);
+  qp.moved_in_all.count(is_read, wqe.bytes);
   (is_read ? theirs.read_bytes : theirs.written_bytes).fetch_add(wqe.bytes, kRelaxed);
   (is_read ? theirs.read_messages : theirs.written_messages).fetch_add(1, kRelaxed);
 }
@@ -193,9 +189,27 @@ NORIA_HOT Outcome send_in_place(Qp& qp, Wqe& wqe) {
     std::memcpy(room, piece.iov_base, piece.iov_len);
     room += piece.iov_len;
   }
-  count_traffic(qp, wqe);
+  // For our own port; the target counts it as it takes it. Two locked additions would cost as much
+  // as all the rest of the notice.
+  qp.moved_in_all.count(false, wqe.bytes);
   announce(qp, wqe, IBV_WC_SUCCESS, is_tiny ? kIsInNotice : kIsInPlace);
   return {Step::finished};
+}
+
+// Whether the target took what was announced before it was in `state`.
+bool has_taken(const Qp& qp, uint64_t state) {
+  return generation_of(state) == generation_of(qp.target_state) && takes_requests(state_of(state));
+}
+
+// The same of a message for which any receive has room. It touches nothing of the target's, so that
+// no mark is needed. A target that went to error meanwhile may have seen it or not: its answer is
+// lost, and the wait for it ends as for any other that does not answer.
+NORIA_HOT Outcome send_unmarked(Qp& qp, Wqe& wqe) {
+  const Outcome sent = send_in_place(qp, wqe);
+  // After the notice, both seq_cst: whoever changed the state sees the notice, or we see the state.
+  const uint64_t state = qp.target->state.load(std::memory_order_seq_cst);
+  if (sent.step != Step::finished || state == qp.target_state || has_taken(qp, state)) return sent;
+  return {Step::moved};
 }
 
 // A message that its receive cannot take ends both sides.
@@ -322,6 +336,9 @@ NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
   if (qp.engine.places_late() && !begin_late(qp, wqe)) return {Step::waits};
 
   const bool is_send = wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM;
+  // acquire: pairs with doubt_receives(); what post_recv() wrote came with its rq_tail.
+  if (is_send && wqe.bytes < qp.target->rq_room.load(std::memory_order_acquire))
+    return send_unmarked(qp, wqe);
   const Mark mark(qp, is_send ? kAnyKey : wqe.rkey);
   if (qp.target->state.load(std::memory_order_seq_cst) != qp.target_state)  // after the mark
     return {Step::moved};
