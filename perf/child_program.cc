@@ -48,11 +48,13 @@ bool read_all(int fd, Nanoseconds deadline, std::string& output) {
   }
 }
 
-}  // namespace
+struct Child {
+  pid_t pid;
+  int output;  // the end that we read
+};
 
-ProgramEnd run_program(const std::vector<std::string>& command,
-                       const std::vector<std::pair<std::string, std::string>>& environment,
-                       Nanoseconds limit) {
+Child start(const std::vector<std::string>& command,
+            const std::vector<std::pair<std::string, std::string>>& environment) {
   std::array<int, 2> pipe{};
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0)
     throw ToolError(Exit::environment, std::string("pipe: ") + strerror(errno));
@@ -60,19 +62,50 @@ ProgramEnd run_program(const std::vector<std::string>& command,
   if (pid < 0) throw ToolError(Exit::environment, std::string("fork: ") + strerror(errno));
   if (pid == 0) become(command, environment, pipe[1]);
   ::close(pipe[1]);
+  return {pid, pipe[0]};
+}
 
+ProgramEnd finish(const Child& child, Nanoseconds limit) {
   ProgramEnd end;
-  const bool in_time = read_all(pipe[0], now_ns() + limit, end.output);
+  const bool in_time = read_all(child.output, now_ns() + limit, end.output);
   if (!in_time) {
-    ::kill(pid, SIGTERM);
-    if (!read_all(pipe[0], now_ns() + kAfterTerm, end.output)) ::kill(pid, SIGKILL);
+    ::kill(child.pid, SIGTERM);
+    if (!read_all(child.output, now_ns() + kAfterTerm, end.output)) ::kill(child.pid, SIGKILL);
   }
-  ::close(pipe[0]);
+  ::close(child.output);
   int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (in_time && WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
   return end;
+}
+
+}  // namespace
+
+ProgramEnd run_program(const std::vector<std::string>& command,
+                       const std::vector<std::pair<std::string, std::string>>& environment,
+                       Nanoseconds limit) {
+  return finish(start(command, environment), limit);
+}
+
+ProgramBeside::ProgramBeside(const std::vector<std::string>& command) {
+  const Child child = start(command, {});
+  pid_ = child.pid;
+  output_ = child.output;
+}
+
+ProgramBeside::~ProgramBeside() {
+  if (pid_ > 0) end(0);
+}
+
+bool ProgramBeside::has_ended() const {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid_;
+}
+
+ProgramEnd ProgramBeside::end(Nanoseconds limit) {
+  return finish({std::exchange(pid_, -1), output_}, limit);
 }
 
 namespace {

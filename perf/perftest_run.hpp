@@ -1,6 +1,6 @@
 // A program of perftest between two processes of this machine, on the software HCA.
 //
-// Both sides are started by one shell; the client tries until the server listens.
+// The client tries until the server listens. Neither outlives the call.
 //
 // Threads: one at a time.
 #pragma once

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <sstream>
 
@@ -23,6 +26,28 @@ TEST(Compare_perftest, Prints_a_row_for_each_program_and_appends_them_to_a_file)
   written << std::ifstream(file).rdbuf();
   EXPECT_EQ(written.str(), "\n## " + end.out);
   ::unlink(file.c_str());
+}
+
+TEST(Compare_perftest, A_server_does_not_outlive_its_client) {
+  const std::string folder = testing::TempDir() + "compare_perftest_" + std::to_string(::getpid());
+  ::mkdir(folder.c_str(), 0700);
+  const std::string program = folder + "/ib_send_lat", file = folder + "/server";
+  std::ofstream(program) << "#!/bin/sh\nfor last; do :; done\n[ $last != 127.0.0.1 ] || exit 1\n"
+                         << "echo $$ >" << file << "\nexec sleep 1000\n";
+  ::chmod(program.c_str(), 0700);
+  const ToolEnd end = run_tool_to_end(
+      {"compare_perftest", "--only", "ib_send_lat", "--rounds", "1", "--seconds", "0.01"},
+      {{"PATH", folder + ":" NORIA_BIN_DIR ":/usr/bin:/bin"}});
+  EXPECT_EQ(end.exit_code, 3);
+  EXPECT_NE(end.err.find("ib_send_lat -F -s 8"), std::string::npos) << end.err;
+  pid_t server = 0;
+  std::ifstream(file) >> server;
+  ASSERT_GT(server, 0);
+  EXPECT_EQ(::kill(server, 0), -1);
+  EXPECT_EQ(errno, ESRCH);
+  ::unlink(program.c_str());
+  ::unlink(file.c_str());
+  ::rmdir(folder.c_str());
 }
 
 TEST(Compare_perftest, Bad_input_is_one_line_and_exit_2) {
