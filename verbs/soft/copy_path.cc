@@ -92,13 +92,13 @@ CopyResult copy(const Peer& peer, Direction direction, std::span<const iovec> lo
     return CopyResult::done;
   }
   if (!peer.can_attach()) return CopyResult::refused;
-  if (!peer.confirm_alive(now_ns())) return CopyResult::gone;
+  if (!peer.confirm_alive()) return CopyResult::gone;
   return copy_attached(peer, direction, local, remote.address, bytes);
 }
 
 uint64_t copy_many(const Peer& peer, Direction direction, std::span<const iovec> local,
                    std::span<const iovec> remote, uint64_t bytes) {
-  if (bytes == 0 || !peer.can_attach() || !peer.confirm_alive(now_ns())) return 0;
+  if (bytes == 0 || !peer.can_attach() || !peer.confirm_alive()) return 0;
   const ssize_t moved = attach(peer, direction, local, remote);
   return moved < 0 ? 0 : static_cast<uint64_t>(moved);
 }

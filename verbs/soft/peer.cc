@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -76,12 +77,15 @@ bool Peer::ends_within(Nanoseconds limit) const {
   return pidfd_.is_open() && ::poll(&ended, 1, static_cast<int>(limit / 1_ms)) == 1;
 }
 
-bool Peer::confirm_alive(Nanoseconds now) const {
+bool Peer::confirm_alive() const {
   if (is_self_) return true;
+  timespec time;
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  const Nanoseconds tick = static_cast<Nanoseconds>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
   // relaxed: a check more or less harms nobody.
-  if (now - confirmed_ns_.load(std::memory_order_relaxed) < 1_ms) return is_alive();
+  if (tick == confirmed_.load(std::memory_order_relaxed)) return is_alive();
   if (has_ended()) mark_dead();
-  confirmed_ns_.store(now, std::memory_order_relaxed);
+  confirmed_.store(tick, std::memory_order_relaxed);
   return is_alive();
 }
 
