@@ -71,9 +71,8 @@ class Peer {
     return shared_->header.traffic[own_slot][device].now() - moved_before_[device];
   }
 
-  // Asks the kernel, once for each tick of its clock (1 to 10 ms; the exact time would cost a copy
-  // of a few bytes 3 % more): is the process that we know still there? A pid alone could by now be
-  // somebody else.
+  // Asks the kernel, once for each tick of its clock (1 to 10 ms): is the process that we know
+  // still there? A pid alone could by now be somebody else.
   bool confirm_alive() const;
   bool has_ended() const { return ends_within(0); }  // asks the kernel
   // Waits for it that long: a process that is ending has no memory long before it has ended.
