@@ -1,6 +1,6 @@
 #include "bucketing/collective.hpp"
 
-#include "bucketing/fingerprint.hpp"
+#include "base/fingerprint.hpp"
 #include "bucketing/kernels.hpp"
 
 namespace noria::bucketing {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "bucketing/fingerprint.hpp"
+#include "base/fingerprint.hpp"
 #include "bucketing/ring.hpp"
 #include "bucketing/ring_state.hpp"
 #include "verbs/transport/listener.hpp"

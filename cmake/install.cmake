@@ -11,6 +11,12 @@ foreach(library noria noria_softverbs noria_nccl_net)
   endif()
 endforeach()
 
+# A link to its neighbour, so that the tree may be moved.
+if(TARGET noria_nccl_net)
+  install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libnccl-tuner-noria.so
+          DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+
 # Every program that the perf room builds into bin/ is a tool.
 if(NORIA_PERF AND EXISTS ${CMAKE_SOURCE_DIR}/perf/CMakeLists.txt)
   get_property(perf_targets DIRECTORY ${CMAKE_SOURCE_DIR}/perf PROPERTY BUILDSYSTEM_TARGETS)

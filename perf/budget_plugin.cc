@@ -3,8 +3,12 @@
 // one process is there when isend() returns, so that each call succeeds at once, and one call is
 // collected at a time.
 
+#include <unistd.h>
+
 #include <array>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "base/clock.hpp"
@@ -14,6 +18,7 @@
 #include "perf/exit_codes.hpp"
 #include "perf/machine.hpp"
 #include "plugin/abi/caller.hpp"
+#include "plugin/abi/tuner.hpp"
 
 namespace noria::perf {
 namespace {
@@ -145,6 +150,49 @@ void run_adaptive(Counted counted, uint64_t count) {
   run_plugin(512_KiB, counted, count);
 }
 
+// ---- the tuner ----
+
+constexpr uint64_t kTableRows = 10'000;
+
+// Rows that all fit, one behind the other from a size of 1 KiB on.
+std::string long_table() {
+  std::string text = "noria_table,1\n";
+  for (uint64_t i = 1; i <= kTableRows; ++i)
+    text += "all_reduce," + std::to_string(i) + "K-" + std::to_string(i + 1) + "K,*,*,*,*,*,*," +
+            (i % 2 == 0 ? "Ring,Simple" : "Tree,LL") + ",0,0,1,1,x\n";
+  return text;
+}
+
+// Choices of sizes all over the table, as of messages of one step.
+void run_choice(uint64_t count) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("noria_budget_" + std::to_string(::getpid())))
+          .string();
+  std::ofstream(path) << long_table();
+  ::setenv("NORIA_TUNER_TABLE", path.c_str(), 1);
+  const SharedObject library = open_plugin();
+  const auto& table = *static_cast<const abi::TunerV6*>(library.find("ncclTunerPlugin_v6"));
+  void* context = nullptr;
+  abi::TunerConstants constants{};
+  require(table.init(&context, 1, 16, 2, log_nothing, nullptr, &constants), "init");
+  std::filesystem::remove(path);
+  std::array<float, size_t{abi::kTunerAlgorithms} * abi::kTunerProtocols> costs{};
+  size_t bytes = 0;
+  int channels = 0;
+  const auto choose = [&] {
+    static_cast<void>(table.get_choice(context, 4, bytes, 1,
+                                       reinterpret_cast<float**>(costs.data()),
+                                       abi::kTunerAlgorithms, abi::kTunerProtocols, 0, &channels));
+  };
+  for (uint64_t i = 0; i < kBudgetWarmups + count; ++i) {
+    costs.fill(7);
+    bytes = (i * 7919 % kTableRows + 1) * 1024;
+    i < kBudgetWarmups ? choose() : noria_measured(choose);
+    require(costs[2] == 0 || costs[5] == 0 || costs[0] == 0, "a choice of the table");
+  }
+  require(table.finalize(context), "finalize");
+}
+
 }  // namespace
 
 std::vector<Operation> plugin_operations() {
@@ -167,6 +215,8 @@ std::vector<Operation> plugin_operations() {
        [](uint64_t n) { run_adaptive(Counted::receive, n); }, true},
       {"nccl_test_empty", "NCCL's test of a receive that nothing has come for", 1000,
        [](uint64_t n) { run_plugin(8, Counted::empty_test, n); }, true},
+      {"nccl_choice_10k", "a choice of NCCL's tuner by a table of 10 000 rows", 1000, run_choice,
+       true},
   };
 }
 

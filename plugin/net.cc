@@ -16,7 +16,8 @@ namespace {
 
 using abi::Result;
 
-// What both sides must agree on above the transport: that they are this plugin, and its version.
+// What both sides must agree on above the transport: that they are this plugin, its version, and by
+// what the tuner chooses.
 constexpr uint64_t kFingerprint = 0x6e63'636c'6e65'7401;  // "ncclnet", 1
 
 // NCCL says a negative one where the user gave none.
@@ -26,9 +27,9 @@ constexpr const char* kBadTrafficClass = "the communicator's traffic class is ov
 // What NCCL waits for an acknowledgement: about 4 s, and half a minute with 7 retries.
 constexpr uint8_t kAckTimeout = 20;
 
-transport::ConnectOptions connect_options(int traffic_class) {
+transport::ConnectOptions connect_options(const Setup& setup, int traffic_class) {
   // The peer's rank may compute for minutes before it accepts: NCCL knows when to give up.
-  transport::ConnectOptions options{.fingerprint = kFingerprint,
+  transport::ConnectOptions options{.fingerprint = kFingerprint ^ setup.tuning.fingerprint,
                                     .peer_name = "the peer",
                                     .ack_timeout = kAckTimeout,
                                     .waits_for_ever = true};
@@ -76,6 +77,10 @@ NORIA_COLD Result fail(Status status, const std::string& text) {
   std::string advice;
   if (status.code() == Code::no_memory)
     advice = advice_on(status, transport::Limits::of_this_process());
+  if (status.code() == Code::mismatch)
+    advice =
+        "tables of nodes with unlike GPUs or NICs are unlike too: there set NORIA_TUNER=0 on "
+        "all ranks";
   log(LogLevel::warn, "noria: %s (%s)%s%s", text.c_str(), to_string(status.code()),
       advice.empty() ? "" : ": ", advice.c_str());
   return result_of(status);
@@ -269,8 +274,8 @@ Result listen(void* context, int device, void* handle, void** listen_comm) {
   auto object = std::make_unique<Listening>(static_cast<Context*>(context));
   object->domain = std::move(*domain);
   object->flushing = find_device(setup.get(), device)->flushing;
-  auto listener = transport::Listener::open(*object->domain, setup->host,
-                                            connect_options(object->context()->traffic_class));
+  auto listener = transport::Listener::open(
+      *object->domain, setup->host, connect_options(*setup, object->context()->traffic_class));
   if (!listener) return fail(listener.failure(), "cannot listen on " + setup->host);
   object->listener = std::move(*listener);
   static_assert(sizeof(transport::Handle) == abi::kHandleBytes);
@@ -296,7 +301,7 @@ Result connect(void* context, int device, int traffic_class, const void* handle,
     way->domain = std::move(*domain);
     auto connector = transport::Connector::start(
         *way->domain, called,
-        connect_options(traffic_class >= 0 ? traffic_class : owner->traffic_class));
+        connect_options(*setup, traffic_class >= 0 ? traffic_class : owner->traffic_class));
     if (!connector)
       return fail(connector.failure(),
                   "cannot connect: the handle is none of ours, or the device gives no queue pair");

@@ -22,12 +22,14 @@
 #include "plugin/abi/net.hpp"
 #include "plugin/connection.hpp"
 #include "plugin/setup.hpp"
+#include "plugin/tuner_context.hpp"
 
 namespace noria::plugin {
 
 struct Context {
   uint64_t communicator = 0;
-  int traffic_class = -1;  // negative: not given
+  int traffic_class = -1;                     // negative: not given
+  std::unique_ptr<const TunerContext> tuner;  // null but in the tuner's contexts
 };
 
 using HandleBytes = std::array<std::byte, abi::kHandleBytes>;

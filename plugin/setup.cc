@@ -65,7 +65,9 @@ void say_devices(const Setup& setup) {
       setup.provider->library_path().c_str(), setup.device_names().c_str(), setup.host.c_str());
   if (setup.provider->kind() == verbs::ProviderKind::software)
     log(LogLevel::info,
-        "noria: the software HCA may place a line of 128 bytes in parts: set NCCL_PROTO=^LL128");
+        "noria: the software HCA may place a line of 128 bytes in parts: noria's tuner leaves "
+        "LL128 "
+        "out; without it, or before NCCL 2.22, set NCCL_PROTO=^LL128");
 }
 
 }  // namespace
@@ -107,6 +109,8 @@ std::shared_ptr<const Setup> Setup::load() {
   }
   say_devices(*setup);
   find_gpu_memory(setup.get());
+  const abi::Logger logger = nccl_logger.load(std::memory_order_acquire);  // pairs with the store
+  setup->tuning = Tuning::load(setup->params, find_hardware(setup->provider->ports(), logger));
   return setup;
 }
 

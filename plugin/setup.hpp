@@ -1,4 +1,5 @@
-// Setup: what the plugin found when NCCL first asked: parameters, verbs library, devices.
+// Setup: what the plugin found when NCCL first asked: parameters, verbs library, devices,
+// tables.
 //
 // A plugin that cannot serve is off: it has no devices, and one line in NCCL's log that starts
 // "noria is off" says why and what to do. NCCL then goes on with its own transport.
@@ -12,6 +13,7 @@
 #include "base/params.hpp"
 #include "plugin/abi/result.hpp"
 #include "plugin/devices.hpp"
+#include "plugin/tuning.hpp"
 #include "verbs/provider.hpp"
 #include "verbs/transport/port.hpp"
 
@@ -24,6 +26,7 @@ struct Setup {
   std::unique_ptr<transport::OpenPorts> ports;      // shared by all connections
   // Empty when off; grows when NCCL fuses devices.
   std::unique_ptr<DeviceTable> devices = std::make_unique<DeviceTable>();
+  Tuning tuning;  // without rows when off
 
   static std::shared_ptr<const Setup> load();
   std::string device_names() const;  // "mlx5_0 400 Gb/s, mlx5_1 400 Gb/s"

@@ -38,6 +38,8 @@ struct Params {
 
   // Variables of other programs, as they stand.
   std::string ld_preload, xdg_runtime_dir;
+  // Set where the user chooses NCCL's algorithms or protocols.
+  std::string nccl_algo, nccl_proto;
   // What a launcher says of this process; empty where absent.
   std::string rank, world_size, local_rank, master_addr, master_port;
 };

@@ -52,6 +52,8 @@ namespace detail {
 inline void take_foreign(std::string_view name, std::string_view value, Params* params) {
   if (name == "LD_PRELOAD") params->ld_preload = value;
   if (name == "XDG_RUNTIME_DIR") params->xdg_runtime_dir = value;
+  if (name == "NCCL_ALGO") params->nccl_algo = value;
+  if (name == "NCCL_PROTO") params->nccl_proto = value;
   if (name == "RANK") params->rank = value;
   if (name == "WORLD_SIZE") params->world_size = value;
   if (name == "LOCAL_RANK") params->local_rank = value;

@@ -18,6 +18,23 @@ if(TARGET noria_nccl_net AND TARGET noria_softverbs)
              SOURCES conformance/nccl_variables_test.cc LIBS noria_nccl_driver noria_spyverbs
              ENVIRONMENT "NORIA_IBVERBS=$<TARGET_FILE:noria_spyverbs>")
 
+  # The tuner, and what it looks for in its process: CUDA's driver, and the NCCL that the logger is of.
+  add_library(noria_fake_cuda SHARED support/fake_cuda.c)
+  set_target_properties(noria_fake_cuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1)
+  add_library(noria_fake_nccl SHARED support/fake_nccl.cc)
+  foreach(fake noria_fake_cuda noria_fake_nccl)
+    target_link_libraries(${fake} PRIVATE noria_flags)
+    set_target_properties(${fake} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  endforeach()
+  noria_test(NAME nccl_tuner_test LABELS conformance plugin TIMEOUT 120
+             SOURCES conformance/nccl_tuner_test.cc LIBS noria_nccl_driver ENVIRONMENT "NORIA_SOFT=1")
+  target_compile_definitions(nccl_tuner_test PRIVATE
+    NORIA_NET_PLUGIN_FILE="$<TARGET_FILE:noria_nccl_net>"
+    NORIA_TUNER_PLUGIN_FILE="$<TARGET_FILE_DIR:noria_nccl_net>/libnccl-tuner-noria.so"
+    NORIA_FAKE_CUDA_FILE="$<TARGET_FILE:noria_fake_cuda>"
+    NORIA_FAKE_NCCL_FILE="$<TARGET_FILE:noria_fake_nccl>")
+  add_dependencies(nccl_tuner_test noria_fake_cuda noria_fake_nccl)
+
   # no-sanitizer: it puts its own malloc and locks before libc's.
   noria_test(NAME nccl_cost_test LABELS conformance plugin no-sanitizer
              SOURCES conformance/nccl_cost_test.cc)

@@ -76,6 +76,12 @@ TEST_F(InstallTest, A_c_program_finds_it_through_pkg_config) {
   EXPECT_EQ(run("LD_LIBRARY_PATH=" + (prefix() / NORIA_LIBDIR).string() + " ./user"), 0) << log();
 }
 
+TEST_F(InstallTest, NCCL_finds_the_tuner_by_a_link_to_its_neighbour) {
+  const fs::path folder = prefix() / NORIA_LIBDIR;
+  EXPECT_EQ(fs::read_symlink(folder / "libnccl-tuner-noria.so"), "libnccl-net-noria.so");
+  EXPECT_TRUE(fs::is_regular_file(folder / "libnccl-tuner-noria.so"));
+}
+
 TEST_F(InstallTest, A_cmake_project_finds_noria_noria) {
   ASSERT_EQ(run(NORIA_CMAKE " -B out -DCMAKE_C_COMPILER=" NORIA_C_COMPILER " -DCMAKE_PREFIX_PATH=" +
                 prefix().string() + " && " NORIA_CMAKE " --build out"),

@@ -17,7 +17,7 @@ const ExportRule kVerbsNames{"_?ibv_[a-z0-9_]+",
                              "anything else would be a way past the device"};
 const ExportRule kNoriaNames{"noria_[a-z0-9_]+",
                              "libnoria shows its C API only: other names could meet the program's"};
-const ExportRule kNetPluginNames{"ncclNetPlugin_v[0-9]+",
+const ExportRule kNetPluginNames{"nccl(Net|Tuner)Plugin_v[0-9]+",
                                  "a plugin shows the tables that NCCL asks for by name: anything "
                                  "else could meet the names of NCCL's process"};
 const std::set<std::string> kRuntime{
@@ -89,7 +89,7 @@ TEST(Software_hca, Shows_verbs_names_only_and_needs_nothing) {
 TEST(Net_plugin, Shows_a_table_for_each_version_only_and_needs_nothing) {
   if (kNetPlugin.empty()) GTEST_SKIP() << "libnccl-net-noria.so is not part of this build";
   const std::string nm = nm_of(kNetPlugin);
-  EXPECT_EQ(exported_names(nm).size(), 7U);
+  EXPECT_EQ(exported_names(nm).size(), 12U);
   expect_none(kNetPlugin, check_exports(nm, kNetPluginNames));
   expect_none(kNetPlugin, check_needed(readelf_of(kNetPlugin), kRuntime));
 }

@@ -1,12 +1,12 @@
-// Fingerprint: a 64-bit hash of numbers and texts, the same on every machine, by which ranks find
-// out that they differ. FNV-1a; no defence against anybody who wants a collision.
+// Fingerprint: a 64-bit hash of numbers, the same on every machine, by which ranks find out that
+// they differ. FNV-1a; no defence against anybody who wants a collision.
 //
 // Threads: a value.
 #pragma once
 
 #include <cstdint>
 
-namespace noria::bucketing {
+namespace noria {
 
 class Fingerprint {
  public:
@@ -23,4 +23,4 @@ class Fingerprint {
   uint64_t hash_ = 0xCBF29CE484222325;
 };
 
-}  // namespace noria::bucketing
+}  // namespace noria

@@ -1,0 +1,118 @@
+#include "plugin/tuner.hpp"
+
+#include <atomic>
+#include <memory>
+
+#include "base/log.hpp"
+#include "plugin/registry.hpp"
+#include "plugin/setup.hpp"
+#include "plugin/tuner/decision.hpp"
+
+namespace noria::plugin {
+namespace {
+
+using tuner::Row;
+
+// The context, or null where there is nothing to choose by: NCCL hands back what init() gave.
+const TunerContext* tuner_of(void* context) {
+  return context != nullptr ? static_cast<Context*>(context)->tuner.get() : nullptr;
+}
+
+bool is_collective(int collective) {
+  return collective >= 0 && collective < static_cast<int>(tuner::kCollectives.size());
+}
+
+// What stands in the table for the doubles of NCCL's model.
+void apply(const std::vector<tuner::Constant>& changed, abi::TunerConstants* constants) {
+  auto* const values = reinterpret_cast<double*>(constants);
+  for (const tuner::Constant& constant : changed)
+    if (constant.place < sizeof *constants / sizeof *values)
+      values[constant.place] = constant.value;
+}
+
+NORIA_COLD void on_ll128_alone(const TunerContext& tuner) {
+  // relaxed: a line more would harm nobody.
+  if (tuner.has_said.exchange(true, std::memory_order_relaxed)) return;
+  log(LogLevel::warn,
+      "noria: the user leaves NCCL no protocol but LL128, and the software HCA may place a line of "
+      "128 bytes in parts: results may be wrong; let NCCL_PROTO have another");
+}
+
+// Version 2 does not say what NCCL could do; these it always can.
+bool is_safe_without_costs(const Row& row, bool has_nvls) {
+  if (row.protocol == tuner::Protocol::ll128) return false;
+  return row.algorithm == tuner::Algorithm::ring || row.algorithm == tuner::Algorithm::tree ||
+         (row.algorithm == tuner::Algorithm::nvls_tree && has_nvls);
+}
+
+}  // namespace
+
+void init_tuner(void** context, uint64_t communicator, size_t ranks, size_t nodes,
+                abi::Logger logger, abi::TunerConstants* constants) {
+  send_log_to(logger);
+  if (context == nullptr) return;
+  Context* const made = registry().open(communicator, -1);
+  *context = made;
+  auto setup = registry().setup();
+  if (setup == nullptr || setup->provider == nullptr) return;  // why was said when it was found out
+  auto tuner = std::make_unique<TunerContext>();
+  const tuner::Facts facts{.ranks = ranks, .nodes = nodes};
+  tuner->index = tuner::Index::make(setup->tuning.table, facts);
+  tuner->tears_lines = setup->provider->kind() == verbs::ProviderKind::software && nodes > 1;
+  tuner->user_chooses = !setup->params.nccl_algo.empty() || !setup->params.nccl_proto.empty();
+  if (constants != nullptr) apply(setup->tuning.table.constants, constants);
+  tuner->setup = std::move(setup);
+  made->tuner = std::move(tuner);
+}
+
+void finalize_tuner(void* context) {
+  if (context != nullptr) static_cast<void>(registry().close(static_cast<Context*>(context)));
+}
+
+void get_choice(void* context, int collective, size_t bytes, float* costs, int algorithms,
+                int protocols, int* channels) {
+  const TunerContext* const tuner = tuner_of(context);
+  if (tuner == nullptr || costs == nullptr || algorithms <= 0 || protocols <= 0) return;
+  const tuner::Costs all{costs, static_cast<uint32_t>(algorithms),
+                         static_cast<uint32_t>(protocols)};
+  if (tuner->tears_lines && tuner::ignore_ll128(all)) on_ll128_alone(*tuner);
+  if (!is_collective(collective)) return;
+  const tuner::Decision decision =
+      tuner::decide(tuner->setup->tuning.table, tuner->index,
+                    static_cast<tuner::Collective>(collective), bytes, all);
+  if (!decision.is_ours()) return;
+  all.of(*decision.row) = 0;
+  if (channels != nullptr && decision.row->channels != 0) *channels = decision.row->channels;
+}
+
+void get_choice_without_costs(void* context, int collective, size_t bytes, bool has_nvls,
+                              int* algorithm, int* protocol, int* channels) {
+  const TunerContext* const tuner = tuner_of(context);
+  if (tuner == nullptr || tuner->user_chooses || !is_collective(collective)) return;
+  if (algorithm == nullptr || protocol == nullptr) return;
+  for (const uint32_t place :
+       tuner->index.find(static_cast<tuner::Collective>(collective), bytes)) {
+    const Row& row = tuner->setup->tuning.table.rows[place];
+    if (!is_safe_without_costs(row, has_nvls)) continue;
+    *algorithm = static_cast<int>(row.algorithm);
+    *protocol = static_cast<int>(row.protocol);
+    if (channels != nullptr && row.channels != 0) *channels = row.channels;
+    return;
+  }
+}
+
+void get_chunk(void* context, int collective, size_t bytes, int algorithm, int protocol,
+               size_t* chunk_bytes) {
+  const TunerContext* const tuner = tuner_of(context);
+  if (tuner == nullptr || chunk_bytes == nullptr || !is_collective(collective)) return;
+  for (const uint32_t place :
+       tuner->index.find(static_cast<tuner::Collective>(collective), bytes)) {
+    const Row& row = tuner->setup->tuning.table.rows[place];
+    if (static_cast<int>(row.algorithm) != algorithm || static_cast<int>(row.protocol) != protocol)
+      continue;
+    if (row.chunk_bytes != 0) *chunk_bytes = row.chunk_bytes;
+    return;
+  }
+}
+
+}  // namespace noria::plugin

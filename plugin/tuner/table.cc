@@ -1,0 +1,81 @@
+#include "plugin/tuner/table.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <fstream>
+
+#include "base/fingerprint.hpp"
+
+namespace noria::plugin::tuner {
+namespace {
+
+bool fits(const Link& wanted, const Link& there) {
+  return wanted.kind == LinkKind::any ||
+         (wanted.kind == there.kind && (wanted.gbit == 0 || wanted.gbit == there.gbit));
+}
+
+void add(const Range& range, Fingerprint* out) {
+  out->add(range.first);
+  out->add(range.last);
+}
+
+}  // namespace
+
+Result<Table, std::string> read_table(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0)
+    return path + ": cannot be read: " + std::strerror(errno);  // NOLINT(concurrency-mt-unsafe)
+  if (!S_ISREG(status.st_mode)) return path + ": is not a regular file";
+  if (static_cast<uint64_t>(status.st_size) > kMostTableBytes)
+    return path + ": has " + std::to_string(status.st_size) + " bytes; a table has at most " +
+           std::to_string(kMostTableBytes);
+  std::ifstream file(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file.is_open() || file.bad()) return path + ": cannot be read";
+  return parse_table(text, path);
+}
+
+bool is_for(const Row& row, const Hardware& hardware) {
+  const bool is_any_version = row.nccl == Range();
+  return fits(row.link, hardware.link) && row.nics.has(hardware.nics) &&
+         (!row.gpu || row.gpu == hardware.gpu) &&
+         (is_any_version || (hardware.nccl_version != 0 && row.nccl.has(hardware.nccl_version)));
+}
+
+std::string text_of(const Hardware& hardware) {
+  std::string text = std::to_string(hardware.nics) + " NICs of " +
+                     (hardware.link.kind == LinkKind::ethernet ? "eth" : "ib") +
+                     std::to_string(hardware.link.gbit);
+  text += ", " + (hardware.gpu ? std::string(name_of(*hardware.gpu)) : "a GPU that is not known");
+  const uint64_t version = hardware.nccl_version;
+  if (version == 0) return text + ", NCCL of a version that is not known";
+  return text + ", NCCL " + std::to_string(version / 10000) + "." +
+         std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
+}
+
+uint64_t fingerprint_of(const Table& table) {
+  if (table.rows.empty() && table.constants.empty()) return 0;
+  Fingerprint all;
+  for (const Row& row : table.rows) {
+    all.add(static_cast<uint64_t>(row.collective));
+    add(row.bytes, &all);
+    add(row.nodes, &all);
+    add(row.ranks_per_node, &all);
+    all.add(row.cell());
+    all.add(row.channels);
+    all.add(row.chunk_bytes);
+    all.add(row.is_predicted ? 1 : 0);
+    for (const double value : {row.fixed_us, row.us_per_mib, row.max_regret})
+      all.add(std::bit_cast<uint64_t>(value));
+  }
+  for (const Constant& constant : table.constants) {
+    all.add(constant.place);
+    all.add(std::bit_cast<uint64_t>(constant.value));
+  }
+  return all.value();
+}
+
+}  // namespace noria::plugin::tuner

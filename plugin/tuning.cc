@@ -1,0 +1,90 @@
+#include "plugin/tuning.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <memory>
+
+#include "base/log.hpp"
+
+namespace noria::plugin {
+namespace {
+
+// A library that the process has loaded already.
+struct Closer {
+  void operator()(void* handle) const { ::dlclose(handle); }
+};
+std::unique_ptr<void, Closer> find_loaded(const char* path) {
+  return std::unique_ptr<void, Closer>(::dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD));
+}
+
+template <class Function>
+Function find_function(void* library, const char* name) {
+  return reinterpret_cast<Function>(::dlsym(library, name));
+}
+
+// Of the first GPU: those of a node are alike. Nothing where CUDA is not loaded.
+std::optional<tuner::Gpu> find_gpu() {
+  constexpr int kMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+  const auto cuda = find_loaded("libcuda.so.1");
+  if (cuda == nullptr) return std::nullopt;
+  const auto get = find_function<int (*)(int*, int)>(cuda.get(), "cuDeviceGet");
+  const auto ask = find_function<int (*)(int*, int, int)>(cuda.get(), "cuDeviceGetAttribute");
+  int device = 0, major = 0;
+  if (get == nullptr || ask == nullptr || get(&device, 0) != 0 || ask(&major, kMajor, device) != 0)
+    return std::nullopt;
+  if (major >= 10) return tuner::Gpu::blackwell;
+  if (major == 9) return tuner::Gpu::hopper;
+  if (major == 8) return tuner::Gpu::ampere;
+  return tuner::Gpu::volta;
+}
+
+uint64_t find_nccl_version(abi::Logger logger) {
+  Dl_info info{};
+  if (logger == nullptr || ::dladdr(reinterpret_cast<void*>(logger), &info) == 0) return 0;
+  const auto nccl = find_loaded(info.dli_fname);
+  if (nccl == nullptr) return 0;
+  const auto ask = find_function<int (*)(int*)>(nccl.get(), "ncclGetVersion");
+  int version = 0;
+  if (ask == nullptr || ask(&version) != 0 || version < 0) return 0;
+  return static_cast<uint64_t>(version);
+}
+
+}  // namespace
+
+tuner::Hardware find_hardware(const std::vector<verbs::PortInfo>& ports, abi::Logger logger) {
+  tuner::Hardware found{.gpu = find_gpu(), .nccl_version = find_nccl_version(logger)};
+  const verbs::PortInfo* fastest = nullptr;
+  for (const verbs::PortInfo& port : ports)
+    if (port.is_active && (fastest == nullptr || port.speed_mbps > fastest->speed_mbps))
+      fastest = &port;
+  if (fastest == nullptr) return found;
+  found.link = {fastest->is_ethernet ? tuner::LinkKind::ethernet : tuner::LinkKind::infiniband,
+                fastest->speed_mbps / 1000};
+  found.nics = static_cast<uint64_t>(
+      std::count_if(ports.begin(), ports.end(), [&](const verbs::PortInfo& port) {
+        return port.is_active && port.speed_mbps == fastest->speed_mbps &&
+               port.is_ethernet == fastest->is_ethernet;
+      }));
+  return found;
+}
+
+Tuning Tuning::load(const Params& params, const tuner::Hardware& hardware) {
+  Tuning tuning{.hardware = hardware};
+  if (!params.tuner || params.tuner_table.empty()) return tuning;
+  auto table = tuner::read_table(params.tuner_table);
+  if (!table) {
+    log(LogLevel::warn, "noria: the tuner leaves all choices to NCCL: %s", table.failure().c_str());
+    return tuning;
+  }
+  const size_t all = table->rows.size();
+  tuning.table = std::move(*table);
+  std::erase_if(tuning.table.rows, [&](const tuner::Row& row) { return !is_for(row, hardware); });
+  tuning.fingerprint = tuner::fingerprint_of(tuning.table);
+  log(LogLevel::info, "noria: %s: %zu of %zu rows are for %s", params.tuner_table.c_str(),
+      tuning.table.rows.size(), all, text_of(hardware).c_str());
+  return tuning;
+}
+
+}  // namespace noria::plugin
