@@ -99,6 +99,8 @@ std::shared_ptr<const Setup> Setup::load() {
     return setup;
   }
   setup->params = std::move(*params);
+  for (const std::string& notice : setup->params.notices)
+    log(LogLevel::info, "noria: %s", notice.c_str());
   if (setup->params.disable) {
     log(LogLevel::info, "noria is off: NORIA_DISABLE is set");
     return setup;

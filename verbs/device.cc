@@ -83,6 +83,14 @@ PortInfo describe_port(const ibv_device& device, uint8_t number, const WidePortA
   return info;
 }
 
+// NCCL's range is a wish; who made it should know that it was not fulfilled.
+void say_range_without_gid(const PortInfo& info, const GidRow& gid, const PortRules& rules) {
+  const bool is_asked = info.is_ethernet && rules.gid.range && !rules.gid.index;
+  if (!is_asked || rules.gid.range->contains(gid.gid.data())) return;
+  log(LogLevel::info, "%s: no GID lies in the range of %s: %u, %s, is taken", info.name().c_str(),
+      rules.gid_variable.c_str(), gid.index, info.gid.c_str());
+}
+
 }  // namespace
 
 uint32_t speed_mbps(uint32_t speed, uint8_t width) {
@@ -127,6 +135,7 @@ std::vector<PortInfo> list_ports(const Api& api, const PortRules& rules) {
         info.gid_index = path->gid.index;
         info.gid = to_string(path->gid.gid);
         info.gid_type = to_string(path->gid.type);
+        say_range_without_gid(info, path->gid, rules);
       } else if (info.is_ethernet && !has_gid(api, context->get(), number, wide.attr)) {
         info.is_active = false;
         info.state = "without a GID";

@@ -61,6 +61,11 @@ Result<GidRow, std::string> choose_gid(std::span<const GidRow> rows, bool is_eth
     if (best == nullptr || fit(row, rules) > fit(*best, rules)) best = &row;
   }
   if (best != nullptr) return *best;
+  if (rules.range && rules.range_is_wish) {
+    GidRules others = rules;
+    others.range.reset();
+    return choose_gid(rows, is_ethernet, others);
+  }
   return (rules.range ? "no GID lies in the address range; there is "
                       : "no GID is set; there is ") +
          text_of(rows);

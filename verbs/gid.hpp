@@ -3,7 +3,8 @@
 // choose_gid() is pure and decides as NCCL does: on InfiniBand row 1 where it holds a floating LID
 // (FLID), for routed fabrics, else row 0. On Ethernet the row that was asked for; else the first of
 // the rows that fit best: in the address range that was asked for, of the family, of the version of
-// RoCE, and rather routed than of this link only.
+// RoCE, and rather routed than of this link only. A range that is NCCL's is a wish: where no row
+// lies in it the others count.
 //
 // Threads: any thread.
 #pragma once
@@ -34,6 +35,7 @@ struct GidRules {
   bool prefers_ipv6 = false;
   unsigned roce_version = 2;
   std::optional<AddressRange> range;
+  bool range_is_wish = false;
 };
 
 // Rows that are set, in the order of their indices. The failure names what was asked for and the

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/param_kinds.hpp"
 #include "base/units.hpp"
@@ -35,6 +36,8 @@ struct Params {
 
   // Of each row, where its value comes from.
   std::array<ParamSource, static_cast<size_t>(ParamId::count)> sources{};
+  // A line for each value of NCCL's in the place of which another is taken.
+  std::vector<std::string> notices;
 
   // Variables of other programs, as they stand.
   std::string ld_preload, xdg_runtime_dir;
@@ -49,7 +52,7 @@ namespace detail {
 // The two names of a row, and NCCL's words for noria's.
 struct ParamNames {
   const char* noria;
-  std::string_view nccl, nccl_words;  // "0=off 1=on"
+  std::string_view nccl, nccl_words;  // "0=off 1=on", "17..128=16 *"
   const char* sentence;
 
   ParamNames(const char* own, std::string_view other, const char* says)
@@ -60,19 +63,33 @@ struct ParamNames {
     std::string_view rest = nccl_words;
     while (!rest.empty()) {
       std::string_view pair = take_until(&rest, ' ');
-      if (take_until(&pair, '=') == word) return pair;
+      if (pair == "*") return word;
+      const std::string_view theirs = take_until(&pair, '=');
+      if (theirs == word || is_in_range(word, theirs)) return pair;
     }
     return nccl_words.empty() ? word : std::string_view();
   }
+  // Whether some of NCCL's numbers are out of our range.
+  bool has_range() const { return nccl_words.ends_with('*'); }
   // "0|1", of NCCL's words.
   std::string nccl_accepts(std::string otherwise) const {
-    if (nccl_words.empty()) return otherwise;
+    if (nccl_words.empty() || has_range()) return otherwise;
     std::string text;
     for (std::string_view rest = nccl_words; !rest.empty();) {
       std::string_view pair = take_until(&rest, ' ');
       text += (text.empty() ? "" : "|") + std::string(take_until(&pair, '='));
     }
     return text;
+  }
+
+ private:
+  // Whether `word` is a number of "17..128".
+  static bool is_in_range(std::string_view word, std::string_view range) {
+    const size_t dots = range.find("..");
+    uint64_t number = 0, least = 0, most = 0;
+    return dots != std::string_view::npos && parse_uint(word, &number) &&
+           parse_uint(range.substr(0, dots), &least) && parse_uint(range.substr(dots + 2), &most) &&
+           least <= number && number <= most;
   }
 };
 

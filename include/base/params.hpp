@@ -8,7 +8,9 @@
 // Where noria's own variable is unset, NCCL's for the same thing is taken, and is as bad when it is
 // bad: a traffic class or a device that was meant and is not used costs more than a job that does
 // not start. Whoever needs another value for NCCL itself sets noria's name, and NCCL's is not
-// looked at. Empty, NCCL's counts as unset. NCCL_ names that are not in the table are not ours.
+// looked at. Empty, NCCL's counts as unset. NCCL_ names that are not in the table are not ours. Its
+// numbers are read as NCCL reads them, in hexadecimal and octal too; in the place of one that NCCL
+// takes and noria does not, the nearest is taken, and Params::notices says so.
 //
 // Threads: load_params() init only; a loaded Params is read from any thread.
 #pragma once
@@ -19,6 +21,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -105,10 +108,24 @@ std::string take_own(const Variable& variable, const Kind& kind, Field* field) {
   return refusal(variable, kind.accepts());
 }
 
+// A number in decimal, whatever NCCL would read it from; other words as they stand.
+inline std::string in_decimal(std::string_view word) {
+  int64_t number = 0;
+  return parse_nccl_int(word, &number) ? std::to_string(number) : std::string(word);
+}
+
 template <class Field, class Kind>
 std::string take_nccls(const Variable& variable, const ParamNames& names, const Kind& kind,
-                       Field* field) {
-  if (kind.read(names.translated(variable.value), field)) return "";
+                       Field* field, std::vector<std::string>* notices) {
+  constexpr bool kIsText = std::is_same_v<Kind, TextKind>;
+  const std::string word = kIsText ? std::string(variable.value) : in_decimal(variable.value);
+  const std::string_view ours = names.translated(word);
+  if (kind.read(ours, field)) {
+    if (names.has_range() && ours != word)
+      notices->push_back(std::string(variable.name) + "=" + word + ": " + std::string(ours) +
+                         " is taken, for noria takes " + kind.accepts());
+    return "";
+  }
   return refusal(variable, names.nccl_accepts(kind.accepts())) + " (" + names.noria +
          " is taken instead where it is set)";
 }
@@ -196,7 +213,7 @@ inline Result<Params, std::string> load_params(const char* const* environment,
     for (const detail::Variable& variable : variables) {
       const bool is_it = !names.nccl.empty() && variable.name == names.nccl;
       if (!is_it || source == ParamSource::noria || variable.value.empty()) continue;
-      if (wrong.empty()) wrong = detail::take_nccls(variable, names, kind, &field);
+      if (wrong.empty()) wrong = detail::take_nccls(variable, names, kind, &field, &params.notices);
       source = ParamSource::nccl;
     }
   };

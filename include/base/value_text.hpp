@@ -96,6 +96,26 @@ inline bool parse_hex(std::string_view text, uint64_t* out) {
   return true;
 }
 
+// A whole number as NCCL reads it, by strtoll() with base 0: a sign, then hexadecimal behind 0x,
+// octal behind 0, else decimal. Refuses trailing text and overflow.
+inline bool parse_nccl_int(std::string_view text, int64_t* out) {
+  const bool is_negative = text.starts_with('-');
+  if (is_negative || text.starts_with('+')) text.remove_prefix(1);
+  int base = 10;
+  if (text.starts_with("0x") || text.starts_with("0X")) {
+    base = 16;
+    text.remove_prefix(2);
+  } else if (text.size() > 1 && text.front() == '0') {
+    base = 8;
+  }
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return false;
+  if (value > INT64_MAX) return false;
+  *out = is_negative ? -static_cast<int64_t>(value) : static_cast<int64_t>(value);
+  return true;
+}
+
 inline bool parse_real(std::string_view text, double* out) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

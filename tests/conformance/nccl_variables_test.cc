@@ -1,5 +1,6 @@
 // What NCCL's configuration and the environment ask of the plugin reaches its queue pairs.
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/clock.hpp"
@@ -89,6 +90,25 @@ TEST_P(NcclVariables, A_traffic_class_that_does_not_exist_is_refused_with_a_line
   }
   EXPECT_EQ(result, Result::invalid_argument);
   EXPECT_NE(last_warning().find("traffic class is over 255"), std::string::npos) << last_warning();
+}
+
+TEST_P(NcclVariables, What_NCCL_takes_and_noria_has_not_is_said_in_a_line) {
+  setenv("NCCL_IB_TIMEOUT", "0", 1);
+  setenv("NCCL_IB_ADDR_RANGE", "240.0.0.0/32", 1);
+  forget_logged_lines();
+  const auto qps = told(GetParam(), -1);
+  unsetenv("NCCL_IB_TIMEOUT");
+  unsetenv("NCCL_IB_ADDR_RANGE");
+  ASSERT_EQ(qps.size(), 2u);
+  for (const ibv_qp_attr& attr : qps) EXPECT_EQ(attr.timeout, 31);
+  const auto count = [](const char* words) {
+    const std::vector<std::string> lines = logged_lines();
+    return std::count_if(lines.begin(), lines.end(), [words](const std::string& line) {
+      return line.find(words) != std::string::npos;
+    });
+  };
+  EXPECT_EQ(count("noria: NCCL_IB_TIMEOUT=0: 31 is taken"), 1);
+  EXPECT_EQ(count("noria0 port 1: no GID lies in the range of NCCL_IB_ADDR_RANGE: 0, "), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Versions, NcclVariables,

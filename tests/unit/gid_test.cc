@@ -69,6 +69,9 @@ TEST(Gid, What_was_asked_for_and_is_not_there_is_refused_with_what_is) {
   EXPECT_EQ(chosen({.index = 1}, one), "GID 1 is not set; there is 2 10.1.2.3 (RoCE v2)");
   EXPECT_EQ(chosen({.range = parse_address_range("192.168.0.0/16")}, one),
             "no GID lies in the address range; there is 2 10.1.2.3 (RoCE v2)");
+  EXPECT_EQ(chosen({.range = parse_address_range("192.168.0.0/16"), .range_is_wish = true}, one),
+            "2")
+      << "as NCCL, which goes on";
   EXPECT_EQ(chosen({}, {}), "no GID is set; there is none");
 }
 

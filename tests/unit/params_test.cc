@@ -163,6 +163,44 @@ TEST(Params, Nccls_words_are_put_into_ours) {
   EXPECT_EQ(load({"NCCL_IB_PKEY=2"})->pkey_index, 2u) << "a row, as to NCCL";
 }
 
+TEST(Params, Nccls_numbers_are_read_in_any_base_that_NCCL_reads) {
+  EXPECT_EQ(load({"NCCL_IB_PKEY=0x10"})->pkey_index, 16u);
+  EXPECT_EQ(load({"NCCL_IB_PKEY=010"})->pkey_index, 8u);
+  EXPECT_EQ(load({"NCCL_IB_QPS_PER_CONNECTION=0X4"})->qps_per_connection, 4u);
+  EXPECT_EQ(load({"NCCL_IB_TC=+0x6a"})->traffic_class, 106u);
+  EXPECT_EQ(load({"NCCL_IB_PCI_RELAXED_ORDERING=0x1"})->relaxed_ordering, "on");
+  EXPECT_EQ(load({"NCCL_IB_GID_INDEX=-0x1"})->gid_index, std::nullopt);
+  EXPECT_EQ(load({"NCCL_SOCKET_IFNAME=010"})->socket_ifname, "010") << "a text stays as it is";
+  for (const char* bad :
+       {"NCCL_IB_PKEY=0x", "NCCL_IB_PKEY=08", "NCCL_IB_PKEY=-3", "NCCL_IB_PKEY=1x",
+        "NCCL_IB_PKEY=0x10000000000000000", "NCCL_IB_PKEY=0x8000000000000000"})
+    EXPECT_FALSE(load({bad})) << bad;
+  EXPECT_FALSE(load({"NORIA_PKEY_INDEX=0x10"})) << "that is for NCCL's name";
+}
+
+TEST(Params, What_NCCL_takes_and_noria_has_not_is_the_nearest_and_said) {
+  const auto many = load({"NCCL_IB_QPS_PER_CONNECTION=0x80"});
+  ASSERT_TRUE(many) << many.failure();
+  EXPECT_EQ(many->qps_per_connection, 16u);
+  ASSERT_EQ(many->notices.size(), 1u);
+  EXPECT_EQ(many->notices[0],
+            "NCCL_IB_QPS_PER_CONNECTION=128: 16 is taken, for noria takes 1 to 16 queue pairs");
+  const auto for_ever = load({"NCCL_IB_TIMEOUT=0"});
+  ASSERT_TRUE(for_ever) << for_ever.failure();
+  EXPECT_EQ(for_ever->ack_timeout, 31u);
+  ASSERT_EQ(for_ever->notices.size(), 1u);
+  EXPECT_EQ(for_ever->notices[0],
+            "NCCL_IB_TIMEOUT=0: 31 is taken, for noria takes auto or 1 to 31");
+  // What is in both ranges, what is in neither, and noria's own.  Expect: nothing to say; refused.
+  EXPECT_TRUE(load({"NCCL_IB_QPS_PER_CONNECTION=16", "NCCL_IB_TIMEOUT=22"})->notices.empty());
+  EXPECT_EQ(load({"NCCL_IB_QPS_PER_CONNECTION=129"}).failure(),
+            "NCCL_IB_QPS_PER_CONNECTION: '129' is not accepted; it takes 1 to 16 queue pairs "
+            "(NORIA_QPS_PER_CONNECTION is taken instead where it is set)");
+  EXPECT_FALSE(load({"NCCL_IB_TIMEOUT=32"}));
+  EXPECT_FALSE(load({"NORIA_QPS_PER_CONNECTION=17"}));
+  EXPECT_FALSE(load({"NORIA_ACK_TIMEOUT=0"}));
+}
+
 TEST(Params, A_device_on_which_NCCL_itself_may_run_leaves_its_names_alone) {
   const char* const environment[] = {"NCCL_IB_QPS_PER_CONNECTION=128", nullptr};
   EXPECT_FALSE(load_params(environment));
