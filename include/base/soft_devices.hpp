@@ -1,6 +1,6 @@
 // The devices that NORIA_SOFT_DEVICES describes, for the software HCA:
 //
-//   name=mlx0,rate=400,width=4,ll=ib,numa=0,pci=0000:17:00.0,host=a,shape=25; name=mlx1,...
+//   name=mlx0,rate=400,width=4,ll=ib,numa=0,pci=0000:17:00.0,host=a,shape=25,ece=0x3; name=mlx1,...
 //
 // Strict: a key that is unknown, given twice or out of its range refuses the whole text, and the
 // failure is one line that names the device, the word, what is accepted, and the nearest key. Pure.
@@ -34,6 +34,7 @@ struct SoftDevice {
   std::string
       host;  // whose port it is: processes that name the same host share it. Empty: their own
   double shape_gbit = 0;      // 0: as NORIA_SOFT_RATE_GBIT says
+  uint32_t ece = 0;           // options of enhanced connection establishment; 0: it has none
   bool is_described = false;  // false: the one device there is without a description
 };
 
@@ -64,8 +65,8 @@ inline bool is_soft_name(std::string_view text) {
          std::all_of(text.begin(), text.end(), is_plain);
 }
 
-constexpr std::array<std::string_view, 8> kSoftKeys{"name", "rate", "width", "ll",
-                                                    "numa", "pci",  "host",  "shape"};
+constexpr std::array<std::string_view, 9> kSoftKeys{"name", "rate", "width", "ll", "numa",
+                                                    "pci",  "host", "shape", "ece"};
 
 // Empty, or what the key takes.
 inline std::string take_soft_value(std::string_view key, std::string_view value, SoftDevice* to) {
@@ -95,6 +96,12 @@ inline std::string take_soft_value(std::string_view key, std::string_view value,
   if (key == "numa") {
     if (!parse_uint(value, &number) || number > 1023) return "0 to 1023";
     to->numa = static_cast<int>(number);
+    return "";
+  }
+  if (key == "ece") {
+    const bool is_hex = value.starts_with("0x") && parse_hex(value.substr(2), &number);
+    if (!is_hex || number == 0 || number > UINT32_MAX) return "options in hexadecimal, as 0x3";
+    to->ece = static_cast<uint32_t>(number);
     return "";
   }
   to->pci = value;

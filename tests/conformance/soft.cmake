@@ -4,6 +4,8 @@ if(TARGET noria_softverbs)
                   SOURCES conformance/verbs_rc_test.cc conformance/verbs_queue_test.cc)
   noria_soft_test(NAME verbs_transitions_test LABELS conformance TIMEOUT 60 WAYS cma:late
                   SOURCES conformance/verbs_transitions_test.cc)
+  noria_soft_test(NAME verbs_ece_test LABELS conformance TIMEOUT 60 WAYS cma:late
+                  SOURCES conformance/verbs_ece_test.cc)
   foreach(part list limits atomic srq channel)
     noria_soft_test(NAME verbs_${part}_test LABELS conformance TIMEOUT 60
                     SOURCES conformance/verbs_${part}_test.cc)

@@ -7,6 +7,9 @@ if(TARGET noria_softverbs)
     WAYS cma:early:1qp cma:late:1qp cma:early:2qp cma:late:4qp shm:late:1qp shm:early:2qp
          cma:late:2qp:2rails shm:late:5qp:3rails cma:late:3qp:2rails:ib)
 
+  noria_ways_test(NAME transport_ece_test LABELS conformance transport TIMEOUT 60 LIBS noria_transport
+    SOURCES conformance/transport_ece_test.cc WAYS cma:late)
+
   # The software HCA, asked what each queue pair was told.
   add_library(noria_spyverbs SHARED support/spy_verbs.cc)
   target_link_libraries(noria_spyverbs PRIVATE noria_flags -Wl,--no-as-needed noria_softverbs)

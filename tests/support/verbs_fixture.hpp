@@ -51,6 +51,8 @@ struct Verbs {
   X(create_qp, "1.1")            \
   X(query_qp, "1.1")             \
   X(modify_qp, "1.1")            \
+  X(query_ece, "1.10")           \
+  X(set_ece, "1.10")             \
   X(destroy_qp, "1.1")
 #define NORIA_TEST_VERBS_MEMBER(name, version) decltype(&::ibv_##name) name = nullptr;
   NORIA_TEST_VERBS(NORIA_TEST_VERBS_MEMBER)

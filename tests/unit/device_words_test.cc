@@ -21,7 +21,8 @@ TEST(Soft_devices, Nothing_described_is_one_device) {
 
 TEST(Soft_devices, Every_key_is_read) {
   const auto devices = parse_soft_devices(
-      "name=mlx0,rate=200,width=2,ll=ib,numa=1,pci=0000:17:00.0,host=a,shape=2.5; name=mlx1 ;");
+      "name=mlx0,rate=200,width=2,ll=ib,numa=1,pci=0000:17:00.0,host=a,shape=2.5,ece=0x7; "
+      "name=mlx1 ;");
   ASSERT_TRUE(devices.is_ok()) << devices.failure();
   ASSERT_EQ(devices->size(), 2U);
   const SoftDevice& first = devices->front();
@@ -33,6 +34,7 @@ TEST(Soft_devices, Every_key_is_read) {
   EXPECT_EQ(first.pci, "0000:17:00.0");
   EXPECT_EQ(first.host, "a");
   EXPECT_EQ(first.shape_gbit, 2.5);
+  EXPECT_EQ(first.ece, 7U);
   // What is not said.  Expect: an NDR port over Ethernet, on no bus.
   const SoftDevice& second = devices->back();
   EXPECT_EQ(second.rate_gbit, 400);
@@ -59,6 +61,10 @@ TEST(Soft_devices, A_failure_names_device_word_and_range) {
     EXPECT_EQ(failure_of(std::string("name=a,shape=") + bad),
               std::string("device 1: 'shape=") + bad +
                   "' is not accepted; it takes more than 0, to 100000 Gbit/s, as 2.5");
+  for (const char* bad : {"0x0", "3", "0x", "0x100000000", "x3"})
+    EXPECT_EQ(failure_of(std::string("name=a,ece=") + bad),
+              std::string("device 1: 'ece=") + bad +
+                  "' is not accepted; it takes options in hexadecimal, as 0x3");
   EXPECT_EQ(failure_of("name=a,name=b"), "device 1: 'name' stands twice");
   EXPECT_EQ(failure_of("name=a;name=a"), "device 2: name=a is taken");
   EXPECT_EQ(failure_of("rate=400"), "device 1: it has no name, as name=mlx0");

@@ -50,13 +50,15 @@ Ends ends() {
                   .read_depth = 16,
                   .is_ethernet = 1,
                   .rate_100mbps = 2458};
-  ends.qp[0] = {.qpn = 0x00112233, .psn = 0x00445566};
+  ends.qp[0] = {
+      .qpn = 0x00112233, .psn = 0x00445566, .ece_vendor = 0x2c9, .ece_options = 0x30000003};
   ends.qp[1] = {.qpn = 0x77, .psn = 0x88};
   return ends;
 }
 
 constexpr const char* kEndsHex =
-    "01 02 0*6 fe 80 0*14 34 12 05 10 01 00 9a 09 0*232 33 22 11 00 66 55 44 0*9 77 0*3 88 0*235";
+    "01 02 0*6 fe 80 0*14 34 12 05 10 01 00 9a 09 0*232 33 22 11 00 66 55 44 00 c9 02 0*2 03 0*2 "
+    "30 77 0*3 88 0*235";
 
 TEST(Wire_golden_bytes, Handle) {
   Handle handle;

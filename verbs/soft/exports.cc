@@ -381,6 +381,16 @@ NORIA_EXPORT int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_at
   return 0;
 }
 
+NORIA_EXPORT int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
+  if (soft::engine_of(qp->context) == nullptr) return ENODEV;
+  return soft::set_ece(*static_cast<Qp*>(qp), *ece);
+}
+
+NORIA_EXPORT int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
+  if (soft::engine_of(qp->context) == nullptr) return ENODEV;
+  return soft::query_ece(*static_cast<Qp*>(qp), ece);
+}
+
 NORIA_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
   if (soft::engine_of(qp->context) == nullptr) return ENODEV;
   auto* pd = static_cast<Pd*>(qp->pd);

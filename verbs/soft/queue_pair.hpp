@@ -95,6 +95,7 @@ struct Qp : ibv_qp {
   // under either.
   ibv_qp_attr attr{};
   uint32_t generation = 0;
+  uint32_t peer_ece = 0;  // options that were set since INIT; 0: none
 
   // ---- send queue: posters write, the executor reads -----------------------------------------
   SpinLock post;

@@ -12,6 +12,7 @@
 #include "verbs/soft/address.hpp"
 #include "verbs/soft/async_events.hpp"
 #include "verbs/soft/bind_target.hpp"
+#include "verbs/soft/device.hpp"
 #include "verbs/soft/fence.hpp"
 #include "verbs/soft/shared_receives.hpp"
 
@@ -129,6 +130,7 @@ int reset(Qp& qp) {
     // release: pairs with the acquire in post_send().
     qp.current.store(IBV_QPS_RESET, std::memory_order_release);
     qp.attr.dest_qp_num = 0;
+    qp.peer_ece = 0;
     publish(qp, IBV_QPS_RESET);
   }
   if (!fence_qp(qp.engine, qp.qp_num)) return EBUSY;
@@ -327,6 +329,32 @@ void show_port_state(Qp& qp) {
   publish_state(qp, state);
   // An error that came meanwhile stands.
   if (qp.current.load(std::memory_order_acquire) != state) publish_state(qp, IBV_QPS_ERR);
+}
+
+namespace {
+
+// Of those whom the options tell something: a number that is given to nobody (IEEE, administered
+// locally).
+constexpr uint32_t kEceVendor = 0x6e6f72;
+
+uint32_t own_ece(const Qp& qp) { return context_of(qp.context).description->ece; }
+
+}  // namespace
+
+int set_ece(Qp& qp, const ibv_ece& peer) {
+  if (own_ece(qp) == 0) return EOPNOTSUPP;
+  const bool is_ours = peer.vendor_id == kEceVendor && peer.comp_mask == 0;
+  if (!is_ours || qp.current.load(std::memory_order_acquire) != IBV_QPS_INIT) return EINVAL;
+  qp.peer_ece = peer.options;
+  return 0;
+}
+
+int query_ece(const Qp& qp, ibv_ece* out) {
+  if (own_ece(qp) == 0) return EOPNOTSUPP;
+  const uint32_t state = qp.current.load(std::memory_order_acquire);
+  const bool is_settled = state == IBV_QPS_RTR || state == IBV_QPS_RTS;
+  *out = {.vendor_id = kEceVendor, .options = is_settled ? own_ece(qp) & qp.peer_ece : own_ece(qp)};
+  return 0;
 }
 
 void query_qp(const Qp& qp, ibv_qp_attr* attr, ibv_qp_init_attr* init) {

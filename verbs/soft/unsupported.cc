@@ -37,8 +37,6 @@ NORIA_EXPORT int ibv_rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) {
 }
 
 NORIA_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp*) { return nullptr; }
-NORIA_EXPORT int ibv_set_ece(ibv_qp*, ibv_ece*) { return EOPNOTSUPP; }
-NORIA_EXPORT int ibv_query_ece(ibv_qp*, ibv_ece*) { return EOPNOTSUPP; }
 
 NORIA_EXPORT ibv_context* ibv_import_device(int) { return no_object<ibv_context>(); }
 NORIA_EXPORT ibv_pd* ibv_import_pd(ibv_context*, uint32_t) { return no_object<ibv_pd>(); }

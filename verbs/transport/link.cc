@@ -75,6 +75,14 @@ std::string to_string(const wire::RailAddress& address) {
          (address.is_ethernet == 0 ? ", lid " + std::to_string(address.lid) : "");
 }
 
+// ", ECE 0x3 of vendor 0x2c9"
+std::string to_string(const verbs::Ece& ece) {
+  if (!ece) return "";
+  char text[64];
+  std::snprintf(text, sizeof text, ", ECE 0x%x of vendor 0x%x", ece.options, ece.vendor);
+  return text;
+}
+
 }  // namespace
 
 Link::Link(DomainState& domain, const ConnectOptions& options, Role role, unsigned peer_rails)
@@ -129,8 +137,11 @@ Status Link::open(const Depths& depths) {
                                                      .recv_depth = depths.recv,
                                                      .inline_bytes = depths.inline_bytes}));
     NORIA_TRY(of_transition(verbs::to_init(api, qp.get(), rail.port())));
-    qps_.push_back(
-        {.qp = std::move(qp), .psn = random_psn(), .rail = static_cast<uint8_t>(rail_index)});
+    const verbs::Ece ece = domain_.params().ece ? verbs::query_ece(api, qp.get()) : verbs::Ece{};
+    qps_.push_back({.qp = std::move(qp),
+                    .ece = ece,
+                    .psn = random_psn(),
+                    .rail = static_cast<uint8_t>(rail_index)});
   }
   return {};
 }
@@ -151,7 +162,10 @@ wire::Ends Link::ends() const {
         static_cast<uint16_t>(std::min<uint32_t>(rate_of(port.info) / 100, UINT16_MAX));
   }
   for (size_t i = 0; i < qps_.size(); ++i)
-    ends.qp[i] = {.qpn = qps_[i].qp->qp_num, .psn = qps_[i].psn};
+    ends.qp[i] = {.qpn = qps_[i].qp->qp_num,
+                  .psn = qps_[i].psn,
+                  .ece_vendor = qps_[i].ece.vendor,
+                  .ece_options = qps_[i].ece.options};
   return ends;
 }
 
@@ -162,7 +176,6 @@ Status Link::bring_up(const wire::Ends& peer) {
              qps_.end());
   for (unsigned i = 0; i < peer.rails; ++i)
     peer_rates_.push_back(uint32_t{peer.rail[i].rate_100mbps} * 100);
-  const verbs::Api& api = rails_->api();
   for (uint32_t i = 0; i < qp_count(); ++i) {
     End& end = qps_[i];
     end.peer_rail = static_cast<uint8_t>(i % peer.rails);
@@ -171,10 +184,19 @@ Status Link::bring_up(const wire::Ends& peer) {
     const verbs::OpenPort& port = rails_->rails[end.rail].port();
     if ((peer.rail[end.peer_rail].is_ethernet != 0) != port.info.is_ethernet)
       return Status(Code::mismatch);
-    const verbs::QpPeer to = peer_of(peer, end.peer_rail, i);
-    NORIA_TRY(of_transition(verbs::to_rtr(api, end.qp.get(), port, to, service_)));
-    NORIA_TRY(of_transition(verbs::to_rts(api, end.qp.get(), port, to, end.psn, service_)));
+    NORIA_TRY(bring_up(end, peer_of(peer, end.peer_rail, i),
+                       {.vendor = peer.qp[i].ece_vendor, .options = peer.qp[i].ece_options}));
   }
+  return {};
+}
+
+Status Link::bring_up(End& end, const verbs::QpPeer& to, const verbs::Ece& peer_ece) {
+  const verbs::Api& api = rails_->api();
+  const verbs::OpenPort& port = rails_->rails[end.rail].port();
+  const bool agrees = end.ece && peer_ece && verbs::set_ece(api, end.qp.get(), peer_ece);
+  NORIA_TRY(of_transition(verbs::to_rtr(api, end.qp.get(), port, to, service_)));
+  NORIA_TRY(of_transition(verbs::to_rts(api, end.qp.get(), port, to, end.psn, service_)));
+  end.ece = agrees ? verbs::query_ece(api, end.qp.get()) : verbs::Ece{};
   return {};
 }
 
@@ -230,7 +252,7 @@ std::string Link::describe() const {
   const char* const direction = receiver_ != nullptr ? "connection from " : "connection to ";
   if (!status_.is_ok()) return direction + peer_name_ + ": " + cause_;
   return direction + peer_name_ + ": " + std::to_string(qps_.size()) + " queue pairs, first " +
-         qp_name(0);
+         qp_name(0) + to_string(qps_.empty() ? verbs::Ece{} : qps_.front().ece);
 }
 
 void Link::fail(Status status, const std::string& cause) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "verbs/completion.hpp"
+#include "verbs/ece.hpp"
 #include "verbs/qp.hpp"
 #include "verbs/transport/control.hpp"
 #include "verbs/transport/domain_state.hpp"
@@ -77,6 +78,7 @@ class Link {
  private:
   struct End {
     verbs::Qp qp;
+    verbs::Ece ece;  // the device's own; once it is up, what both ends can
     uint32_t psn = 0;
     uint8_t rail = 0;
     uint8_t peer_rail = 0;
@@ -84,6 +86,7 @@ class Link {
     wire::RailAddress peer{};  // the port at the other end
   };
 
+  Status bring_up(End& end, const verbs::QpPeer& to, const verbs::Ece& peer_ece);
   std::string qp_name(uint32_t index) const;
   // Both ends of a queue pair, by the addresses that the fabric knows them by.
   std::string path_of(uint32_t index) const;

@@ -87,7 +87,8 @@ static_assert(sizeof(RailAddress) == 32);
 struct QpAddress {
   uint32_t qpn = 0;
   uint32_t psn = 0;
-  std::array<uint8_t, 8> reserved{};
+  uint32_t ece_vendor = 0;   // 0: none. The connector's own, then what the listener made of it
+  uint32_t ece_options = 0;  // (verbs/ece.hpp)
 };
 
 // Queue pair i lives on rail i modulo the number of rails, on each side by its own number: so sides
