@@ -1,5 +1,7 @@
 #include "verbs/device.hpp"
 
+#include <fcntl.h>
+
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -83,6 +85,13 @@ PortInfo describe_port(const ibv_device& device, uint8_t number, const WidePortA
   return info;
 }
 
+// So that events can be looked for. A library without them has no descriptor either.
+void do_not_block(const Api& api, int fd) {
+  if (api.symbols().get_async_event == nullptr) return;
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags >= 0) static_cast<void>(fcntl(fd, F_SETFL, flags | O_NONBLOCK));
+}
+
 // NCCL's range is a wish; who made it should know that it was not fulfilled.
 void say_range_without_gid(const PortInfo& info, const GidRow& gid, const PortRules& rules) {
   const bool is_asked = info.is_ethernet && rules.gid.range && !rules.gid.index;
@@ -154,27 +163,39 @@ Result<OpenPort> open_port(const Provider& provider, const PortInfo& port) {
   for (ibv_device* device : devices) {
     if (port.device != device->name) continue;
     OpenPort open;
-    NORIA_TRY_ASSIGN(open.context, (create<Context, &Symbols::open_device>(api, nullptr, device)));
+    NORIA_TRY_ASSIGN(Context opened,
+                     (create<Context, &Symbols::open_device>(api, nullptr, device)));
+    open.context = std::move(opened);
     ibv_context* context = open.context.get();
     NORIA_TRY(api.call<&Symbols::query_device>(context, context, &open.limits));
-    WidePortAttr wide;
-    NORIA_TRY(query_wide_port(api, context, port.port, &wide));
-    open.attr = wide.attr;
-    open.info = describe_port(*device, port.port, wide);
+    open.info.port = port.port;
     // Asked anew: tables change when a link comes back.
-    const auto path = read_path(api, context, port.port, open.attr, provider.rules());
-    if (!path) {
-      log(LogLevel::error, "%s port %u: %s", port.device.c_str(), port.port,
-          path.failure().c_str());
-      return Status(Code::port_down);
-    }
-    std::memcpy(open.gid.raw, path->gid.gid.data(), sizeof open.gid.raw);
-    open.gid_index = static_cast<uint8_t>(path->gid.index);
-    open.pkey_index = path->pkey_index;
-    NORIA_TRY_ASSIGN(open.pd, (create<Pd, &Symbols::alloc_pd>(api, context, context)));
+    NORIA_TRY(ask_again(provider, &open));
+    do_not_block(api, context->async_fd);
+    NORIA_TRY_ASSIGN(Pd pd, (create<Pd, &Symbols::alloc_pd>(api, context, context)));
+    open.pd = std::move(pd);
     return open;
   }
   return Status(Code::device_lost);
+}
+
+Status ask_again(const Provider& provider, OpenPort* port) {
+  const Api& api = provider.api();
+  ibv_context* const context = port->context.get();
+  const uint8_t number = port->info.port;
+  WidePortAttr wide;
+  NORIA_TRY(query_wide_port(api, context, number, &wide));
+  const auto path = read_path(api, context, number, wide.attr, provider.rules());
+  if (!path) {
+    log(LogLevel::error, "%s port %u: %s", context->device->name, number, path.failure().c_str());
+    return Status(Code::port_down);
+  }
+  port->attr = wide.attr;
+  port->info = describe_port(*context->device, number, wide);
+  std::memcpy(port->gid.raw, path->gid.gid.data(), sizeof port->gid.raw);
+  port->gid_index = static_cast<uint8_t>(path->gid.index);
+  port->pkey_index = path->pkey_index;
+  return {};
 }
 
 bool is_port_active(const Api& api, const OpenPort& port) {

@@ -1,11 +1,12 @@
 // Devices: which ports there are, and one port opened for use.
 //
 // list_ports() opens each device for a moment to ask about its ports. open_port() keeps the device
-// open, with a protection domain; both close with the object.
+// open, with a protection domain; both close with the last copy of the object.
 //
-// Threads: init only.
+// Threads: init only; ask_again() and is_port_active() any thread, one at a time for an object.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "verbs/handle.hpp"
@@ -14,8 +15,8 @@
 namespace noria::verbs {
 
 struct OpenPort {
-  Context context;
-  Pd pd;
+  std::shared_ptr<ibv_context> context;
+  std::shared_ptr<ibv_pd> pd;
   PortInfo info;
   ibv_port_attr attr{};
   ibv_device_attr limits{};
@@ -29,6 +30,10 @@ std::vector<PortInfo> list_ports(const Api& api, const PortRules& rules);
 
 // A port that has come not to fulfil the provider's rules is as good as down.
 Result<OpenPort> open_port(const Provider& provider, const PortInfo& port);
+
+// Asks the device anew how the port is reached: link, GID and partition key. Where it fails nothing
+// has changed.
+Status ask_again(const Provider& provider, OpenPort* port);
 
 // Asks the device anew whether the port is active; true where it does not say. Enters the kernel.
 bool is_port_active(const Api& api, const OpenPort& port);

@@ -103,6 +103,11 @@ const char* to_string(ibv_event_type event) {
     case IBV_EVENT_PORT_ERR: return "port down";
     case IBV_EVENT_LID_CHANGE: return "lid changed";
     case IBV_EVENT_GID_CHANGE: return "gid table changed";
+    case IBV_EVENT_PKEY_CHANGE: return "partition key table changed";
+    case IBV_EVENT_SM_CHANGE: return "subnet manager changed";
+    case IBV_EVENT_CLIENT_REREGISTER: return "subnet manager asks for registration";
+    case IBV_EVENT_PATH_MIG: return "path migrated";
+    case IBV_EVENT_PATH_MIG_ERR: return "path migration failed";
     case IBV_EVENT_DEVICE_FATAL: return "device failed";
     default: return "other asynchronous event";
   }

@@ -28,10 +28,11 @@ constexpr uint64_t kMaxMessageBytes = 1_GiB;
 constexpr int kPollBatch = 16;
 
 Result<Rail> make_rail(std::shared_ptr<Port> port, uint32_t completions, verbs::Waiting waiting) {
-  const int entries = std::min(static_cast<int>(completions), port->device().limits.max_cqe);
+  verbs::OpenPort device = port->device();
+  const int entries = std::min(static_cast<int>(completions), device.limits.max_cqe);
   NORIA_TRY_ASSIGN(auto cq,
                    verbs::CompletionQueue::make(port->api(), port->context(), entries, waiting));
-  return Rail{.shared = std::move(port), .cq = std::move(cq)};
+  return Rail{.shared = std::move(port), .device = std::move(device), .cq = std::move(cq)};
 }
 
 verbs::Ordering payload_ordering(const Params& params) {
@@ -54,7 +55,7 @@ Result<std::unique_ptr<DomainState>> DomainState::create(
   set->max_message_bytes = kMaxMessageBytes;
   for (const std::shared_ptr<Port>& port : ports) {
     NORIA_TRY_ASSIGN(Rail rail, make_rail(port, completions, waiting));
-    const verbs::OpenPort& device = port->device();
+    const verbs::OpenPort& device = rail.port();
     set->completions = std::min(set->completions, static_cast<uint32_t>(device.limits.max_cqe));
     if (device.attr.max_msg_sz != 0)
       set->max_message_bytes = std::min(set->max_message_bytes, uint64_t{device.attr.max_msg_sz});
@@ -67,6 +68,7 @@ DomainState::~DomainState() {
   for (const auto& entry : table_)
     NORIA_CHECK(entry.load(std::memory_order_relaxed) == nullptr,  // relaxed: nobody else is left
                 "a domain must outlive its connections");
+  for (const Rail& rail : rails_->rails) rail.shared->events().forget(rail.cq.get());
 }
 
 Result<Seat> DomainState::take_seat(uint32_t completions) {
@@ -154,7 +156,23 @@ inline void DomainState::dispatch(verbs::Completion completion) {
 
 void DomainState::on_empty_polls() {
   empty_polls_left_ = kEmptyPollsPerCheck;
+  check_devices();  // first: what the peer says of it is a consequence
   check_control_sockets();
+}
+
+void DomainState::check_devices() {
+  bool is_any_lost = false;
+  for (const Rail& rail : rails_->rails) {
+    rail.shared->take_events();
+    const PortEvents& events = rail.shared->events();
+    is_any_lost |= events.is_device_lost() || events.is_any_broken();
+    if (events.is_any_broken() && events.is_broken(rail.cq.get())) on_queue_failed(rail);
+  }
+  if (!is_any_lost) return;
+  const uint32_t used = seats_used_.load(std::memory_order_acquire);  // pairs with publish()
+  for (uint32_t i = 0; i < used; ++i)
+    if (Link* link = table_[i].load(std::memory_order_acquire); link != nullptr)
+      link->fail_if_device_gave_up();
 }
 
 void DomainState::on_queue_failed(const Rail& rail) {
@@ -186,6 +204,8 @@ void DomainState::collect_poll_set(int wake_fd) {
   poll_set_.clear();
   for (const Rail& rail : rails_->rails)
     poll_set_.push_back({.fd = rail.cq.fd(), .events = POLLIN, .revents = 0});
+  for (const Rail& rail : rails_->rails)
+    poll_set_.push_back({.fd = rail.shared->events_fd(), .events = POLLIN, .revents = 0});
   poll_set_.push_back({.fd = wake_fd, .events = POLLIN, .revents = 0});  // -1 is passed over
   const uint32_t used = seats_used_.load(std::memory_order_acquire);     // pairs with publish()
   for (uint32_t i = 0; i < used; ++i)
@@ -211,8 +231,10 @@ Status DomainState::arm_and_wait(Nanoseconds deadline, int wake_fd) {
   for (size_t i = 0; i < rails; ++i)
     if (poll_set_[i].revents != 0) rails_->rails[i].cq.drain_events();
   const auto has_news = [](const pollfd& entry) { return entry.revents != 0; };
-  if (std::any_of(poll_set_.begin() + static_cast<ptrdiff_t>(rails) + 1, poll_set_.end(), has_news))
-    check_control_sockets();
+  const auto events = poll_set_.begin() + static_cast<ptrdiff_t>(rails);
+  const auto wake = events + static_cast<ptrdiff_t>(rails);
+  if (std::any_of(events, wake, has_news)) check_devices();
+  if (std::any_of(wake + 1, poll_set_.end(), has_news)) check_control_sockets();
   return {};
 }
 

@@ -70,12 +70,15 @@ class DomainState {
   NORIA_HOT void dispatch(verbs::Completion completion);
   NORIA_COLD void on_empty_polls();
   NORIA_COLD void on_queue_failed(const Rail& rail);
+  // Looks at what the devices reported; connections that lost their queue pair or device fail.
+  NORIA_COLD void check_devices();
   // Looks at every control socket; connections whose peer is gone fail after what already arrived
   // was handled.
   NORIA_COLD void check_control_sockets();
   void collect_poll_set(int wake_fd);
 
-  // Every 4096th empty poll looks at the control sockets: about once in 0.1 ms of busy polling.
+  // Every 4096th empty poll looks at devices and control sockets: about once in 0.1 ms of busy
+  // polling.
   static constexpr uint32_t kEmptyPollsPerCheck = 4096;
 
   std::shared_ptr<RailSet> rails_;

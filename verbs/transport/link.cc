@@ -67,6 +67,9 @@ constexpr const char* kPortDown =
 constexpr const char* kDeviceLost =
     "the device is lost: look at the kernel log; it comes back with a reset of it or of the host";
 
+constexpr const char* kQueuePairLost =
+    "the device gave up the queue pair, as it reported: look at the kernel log";
+
 // "gid fe80::1, lid 7"
 std::string to_string(const wire::RailAddress& address) {
   char gid[INET6_ADDRSTRLEN] = "";
@@ -100,7 +103,12 @@ Link::~Link() {
     if (status_.is_ok()) tell_peer(false, "");
     domain_.leave(seat_);
   }
-  for (End& end : qps_) static_cast<void>(verbs::to_error(rails_->api(), end.qp.get()));
+  for (End& end : qps_) {
+    static_cast<void>(verbs::to_error(rails_->api(), end.qp.get()));
+    const void* const gone = end.qp.get();
+    end.qp.reset();
+    rails_->rails[end.rail].shared->events().forget(gone);
+  }
   qps_.clear();
   if (has_seat_) domain_.give_seat(seat_);
 }
@@ -240,12 +248,28 @@ std::string Link::path_of(uint32_t index) const {
 
 Link::Blame Link::blame(uint32_t qp, const char* advice) const {
   if (qp >= qps_.size()) return {Code::connection_lost, advice};
+  if (const char* const reported = reported_of(qps_[qp]); reported != nullptr)
+    return {Code::device_lost, reported};
   // A device that is lost does not even stop a queue pair, and shows its ports down.
   const Status stopped = verbs::to_error(rails_->api(), qps_[qp].qp.get());
   if (stopped.code() == Code::device_lost) return {Code::device_lost, kDeviceLost};
   if (!verbs::is_port_active(rails_->api(), rails_->rails[qps_[qp].rail].port()))
     return {Code::port_down, kPortDown};
   return {Code::connection_lost, advice};
+}
+
+const char* Link::reported_of(const End& end) const {
+  Port& port = *rails_->rails[end.rail].shared;
+  port.take_events();
+  if (port.events().is_device_lost()) return kDeviceLost;
+  return port.events().is_broken(end.qp.get()) ? kQueuePairLost : nullptr;
+}
+
+void Link::fail_if_device_gave_up() {
+  for (uint32_t i = 0; i < qp_count() && status_.is_ok(); ++i)
+    if (const char* const reported = reported_of(qps_[i]); reported != nullptr)
+      fail(Status(Code::device_lost, Origin::async_event),
+           qp_name(i) + ": " + reported + path_of(i));
 }
 
 std::string Link::describe() const {

@@ -70,6 +70,9 @@ class Link {
   NORIA_COLD void fail_by_completion(verbs::Completion completion, uint32_t qp);
   NORIA_COLD void fail_by_post(int error, uint32_t qp);
 
+  // Where its device reported that it failed, or a queue pair of ours.
+  NORIA_COLD void fail_if_device_gave_up();
+
   // Reads what the peer says. True when it is gone; fail_by_control() then gives up.
   NORIA_COLD bool is_peer_gone();
   NORIA_COLD void fail_by_control();
@@ -90,6 +93,8 @@ class Link {
   std::string qp_name(uint32_t index) const;
   // Both ends of a queue pair, by the addresses that the fabric knows them by.
   std::string path_of(uint32_t index) const;
+  // What the device reported that ends this queue pair; null if nothing. Enters the kernel.
+  const char* reported_of(const End& end) const;
   struct Blame {
     Code code;
     const char* advice;

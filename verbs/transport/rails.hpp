@@ -17,9 +17,10 @@ namespace noria::transport {
 
 struct Rail {
   std::shared_ptr<Port> shared;
+  verbs::OpenPort device;  // as it was reached when the domain was made
   verbs::CompletionQueue cq;
 
-  const verbs::OpenPort& port() const { return shared->device(); }
+  const verbs::OpenPort& port() const { return device; }
 };
 
 struct RailSet {
