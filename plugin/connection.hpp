@@ -1,5 +1,5 @@
-// What NCCL holds by a void pointer: a listener, the two ends of a connection with their requests,
-// and registered memory.
+// What NCCL holds by a void pointer: a listener, the two ends of a connection, and registered
+// memory. A request is the transport's own, and its connection is the owner that it names.
 //
 // Each connection has a domain of its own, because nobody can know which thread will drive it: the
 // one that set it up hands it over to the one that sends, receives and tests. Memory belongs to no
@@ -9,15 +9,14 @@
 // Threads: one at a time for an object; memory is immutable.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <utility>
 
 #include "base/check.hpp"
 #include "plugin/gpu_memory.hpp"
-#include "plugin/kept_storage.hpp"
 #include "verbs/transport/connection.hpp"
 #include "verbs/transport/domain.hpp"
+#include "verbs/transport/kept_storage.hpp"
 #include "verbs/transport/listener.hpp"
 
 namespace noria::plugin {
@@ -26,7 +25,7 @@ struct Context;  // of a communicator
 
 enum class Kind : uint32_t { listening = 0x6c697374, sending = 0x73656e64, receiving = 0x72656376 };
 
-class Object : public InKeptStorage {
+class Object : public transport::InKeptStorage {
  public:
   Object(Kind kind, const Context* context) : kind_(kind), context_(context) {}
   virtual ~Object() = default;
@@ -56,52 +55,36 @@ struct Connecting {
   std::unique_ptr<transport::Connector> connector;
 };
 
-struct Memory : InKeptStorage {
-  transport::Region region;
-  const Context* context;
-};
+struct Memory : transport::InKeptStorage {
+  explicit Memory(transport::Region registered = {}, const Context* of = nullptr)
+      : region(std::move(registered)),
+        base(reinterpret_cast<uintptr_t>(region.base())),
+        context(of) {}
+  NORIA_HOT uint64_t offset_of(const void* data) const {
+    return reinterpret_cast<uintptr_t>(data) - base;
+  }
 
-class Connection;
-
-// A request as NCCL holds it: a send, or a receive of so many messages.
-struct Message {
-  Connection* connection = nullptr;  // null while it is free
-  transport::Request* request = nullptr;
-  uint32_t parts = 1;
+  const transport::Region region;
+  const uintptr_t base;
+  const Context* const context;
 };
 
 class Connection : public Object {
  public:
   Connection(Kind kind, const Context* context, std::unique_ptr<transport::Domain> domain)
-      : Object(kind, context), domain_(std::move(domain)) {
-    for (Message& message : messages_) free_[free_count_++] = &message;
-  }
+      : Object(kind, context), domain_(std::move(domain)) {}
 
   // What NCCL calls an mhandle; none at all for null, as it passes with messages of no bytes.
-  NORIA_HOT const transport::Region& region_of(const void* memory) const {
-    return memory != nullptr ? static_cast<const Memory*>(memory)->region : no_memory_;
+  NORIA_HOT const Memory& memory_of(const void* memory) const {
+    return memory != nullptr ? *static_cast<const Memory*>(memory) : no_memory_;
   }
   transport::Domain& domain() { return *domain_; }
-  NORIA_HOT Message* hold(transport::Request* request, uint32_t parts = 1) {
-    NORIA_DCHECK(free_count_ != 0, "the transport has as many requests as we have messages");
-    Message* const message = free_[--free_count_];
-    *message = {.connection = this, .request = request, .parts = parts};
-    return message;
-  }
-  NORIA_HOT void let_go(Message* message) {
-    message->connection = nullptr;
-    free_[free_count_++] = message;
-  }
   // True the first time: a failure is told once.
   bool is_news() { return !std::exchange(was_told_, true); }
 
  private:
   std::unique_ptr<transport::Domain> domain_;
-  const transport::Region no_memory_;
-  static constexpr size_t kMessages = transport::kWindow + transport::kMaxFlushes;
-  std::array<Message, kMessages> messages_{};
-  std::array<Message*, kMessages> free_;  // the last let go is taken first: it is in cache
-  uint32_t free_count_ = 0;
+  const Memory no_memory_;
   bool was_told_ = false;
 };
 
@@ -109,7 +92,9 @@ class Connection : public Object {
 struct Sending : Connection {
   Sending(const Context* context, std::unique_ptr<transport::Domain> domain,
           std::unique_ptr<transport::SendConnection> made)
-      : Connection(Kind::sending, context, std::move(domain)), connection(std::move(made)) {}
+      : Connection(Kind::sending, context, std::move(domain)), connection(std::move(made)) {
+    connection->set_owner(static_cast<Connection*>(this));
+  }
 
   std::unique_ptr<transport::SendConnection> connection;
 };
@@ -117,7 +102,9 @@ struct Sending : Connection {
 struct Receiving : Connection {
   Receiving(const Context* context, std::unique_ptr<transport::Domain> domain,
             std::unique_ptr<transport::RecvConnection> made)
-      : Connection(Kind::receiving, context, std::move(domain)), connection(std::move(made)) {}
+      : Connection(Kind::receiving, context, std::move(domain)), connection(std::move(made)) {
+    connection->set_owner(static_cast<Connection*>(this));
+  }
 
   std::unique_ptr<transport::RecvConnection> connection;
   Flushing flushing = Flushing::never;

@@ -128,8 +128,7 @@ NORIA_HOT void release(Connection& connection, transport::Request* request) {
     static_cast<Receiving&>(connection).connection->release(request);
 }
 
-NORIA_COLD Result on_failed(Message* message, Status status) {
-  Connection& connection = *message->connection;
+NORIA_COLD Result on_failed(Connection& connection, transport::Request* request, Status status) {
   const bool is_sending = connection.kind() == Kind::sending;
   const std::string text =
       status.code() == Code::bad_argument
@@ -138,8 +137,7 @@ NORIA_COLD Result on_failed(Message* message, Status status) {
                 "a range outside of the registered memory"
       : is_sending ? text_of(static_cast<Sending&>(connection))
                    : text_of(static_cast<Receiving&>(connection));
-  release(connection, message->request);
-  connection.let_go(message);
+  release(connection, request);
   return fail(connection, status, text);
 }
 
@@ -154,10 +152,6 @@ template <class Side>
 Side* side_of(void* comm, Kind kind) {
   Side* const side = as<Side>(comm);
   return side != nullptr && side->kind() == kind ? side : nullptr;
-}
-
-uint64_t offset_in(const transport::Region& region, const void* data) {
-  return reinterpret_cast<uintptr_t>(data) - reinterpret_cast<uintptr_t>(region.base());
 }
 
 // What to do about a registration that was refused for what it is.
@@ -191,8 +185,7 @@ Result register_memory(const char* function, void* comm, const transport::Device
                                       (is_host ? " bytes of host memory" : " bytes of GPU memory") +
                                       ", errno " + std::to_string(region.failure().raw()) +
                                       advice_on_kind(region.failure(), what, type));
-  *memory = registry().keep(
-      std::make_unique<Memory>(Memory{.region = std::move(*region), .context = object->context()}));
+  *memory = registry().keep(std::make_unique<Memory>(std::move(*region), object->context()));
   return Result::success;
 }
 
@@ -376,40 +369,42 @@ Result isend(void* send_comm, void* data, size_t bytes, int tag, void* memory, v
   auto* const side = side_of<Sending>(send_comm, Kind::sending);
   if (side == nullptr || (memory == nullptr && bytes != 0)) [[unlikely]]
     return refuse("isend", "not a send comm, or memory that is not registered");
-  const transport::Region& region = side->region_of(memory);
-  transport::Request* const sent = side->connection->try_send(region, offset_in(region, data),
-                                                              bytes, static_cast<uint32_t>(tag));
-  if (sent == nullptr) return on_no_request(*side);
-  *request = side->hold(sent);
-  return Result::success;
+  const Memory& from = side->memory_of(memory);
+  *request = side->connection->try_send(from.region, from.offset_of(data), bytes,
+                                        static_cast<uint32_t>(tag));
+  return *request != nullptr ? Result::success : on_no_request(*side);
 }
 
 namespace {
 
 static_assert(abi::kMostReceives == int{transport::kMaxGroup});
-bool is_count(int count) { return count >= 1 && count <= abi::kMostReceives; }
 
 // Out of line: one receive, the common case, does without.
-[[gnu::noinline]] NORIA_HOT transport::Request* receive_group(Receiving& side, size_t count,
-                                                              void* const* data,
-                                                              const size_t* bytes, const int* tags,
-                                                              void* const* memories) {
+[[gnu::noinline]] NORIA_HOT Result receive_group(Receiving& side, int count, void* const* data,
+                                                 const size_t* bytes, const int* tags,
+                                                 void* const* memories, void** request) {
+  if (count < 1 || count > abi::kMostReceives) [[unlikely]]
+    return refuse("irecv", "1 to 8 receives are taken");
   std::array<transport::RecvPart, size_t{abi::kMostReceives}> parts;
-  for (size_t i = 0; i < count; ++i) {
-    const transport::Region& region = side.region_of(memories[i]);
-    parts[i] = {.region = &region,
-                .offset = offset_in(region, data[i]),
+  const auto members = static_cast<size_t>(count);
+  for (size_t i = 0; i < members; ++i) {
+    if (memories[i] == nullptr && bytes[i] != 0) [[unlikely]]
+      return refuse("irecv", "memory that is not registered");
+    const Memory& memory = side.memory_of(memories[i]);
+    parts[i] = {.region = &memory.region,
+                .offset = memory.offset_of(data[i]),
                 .bytes = bytes[i],
                 .tag = static_cast<uint32_t>(tags[i])};
   }
-  return side.connection->try_recv_group({parts.data(), count});
+  *request = side.connection->try_recv_group({parts.data(), members});
+  return *request != nullptr ? Result::success : on_no_request(side);
 }
 
 [[gnu::noinline]] NORIA_HOT void tell_sizes(const transport::RecvConnection& receiving,
-                                            const transport::Request& group, uint32_t parts,
-                                            int* bytes) {
+                                            const transport::Request& group, int* bytes) {
   if (bytes == nullptr || !group.status().is_ok()) return;
-  for (uint32_t i = 0; i < parts; ++i) bytes[i] = static_cast<int>(receiving.part_bytes(&group, i));
+  for (uint32_t i = 0; i < group.messages(); ++i)
+    bytes[i] = static_cast<int>(receiving.part_bytes(&group, i));
 }
 
 }  // namespace
@@ -422,24 +417,16 @@ Result irecv(void* recv_comm, int count, void* const* data, const size_t* bytes,
   auto* const side = side_of<Receiving>(recv_comm, Kind::receiving);
   if (side == nullptr) [[unlikely]]
     return refuse("irecv", "not a recv comm");
-  if (!is_count(count) || data == nullptr || bytes == nullptr || tags == nullptr ||
-      memories == nullptr) [[unlikely]]
-    return refuse("irecv", "1 to 8 receives are taken, and none of the arrays may be NULL");
-  const auto parts = static_cast<uint32_t>(count);
-  for (uint32_t i = 0; i < parts; ++i)
-    if (memories[i] == nullptr && bytes[i] != 0) [[unlikely]]
-      return refuse("irecv", "memory that is not registered");
-  transport::Request* posted = nullptr;
-  if (parts == 1) [[likely]] {
-    const transport::Region& region = side->region_of(*memories);
-    posted = side->connection->try_recv(region, offset_in(region, *data), *bytes,
+  if (data == nullptr || bytes == nullptr || tags == nullptr || memories == nullptr) [[unlikely]]
+    return refuse("irecv", "none of the arrays may be NULL");
+  if (count != 1) [[unlikely]]
+    return receive_group(*side, count, data, bytes, tags, memories, request);
+  if (*memories == nullptr && *bytes != 0) [[unlikely]]
+    return refuse("irecv", "memory that is not registered");
+  const Memory& to = side->memory_of(*memories);
+  *request = side->connection->try_recv(to.region, to.offset_of(*data), *bytes,
                                         static_cast<uint32_t>(*tags));
-  } else {
-    posted = receive_group(*side, parts, data, bytes, tags, memories);
-  }
-  if (posted == nullptr) return on_no_request(*side);
-  *request = side->hold(posted, parts);
-  return Result::success;
+  return *request != nullptr ? Result::success : on_no_request(*side);
 }
 
 Result iflush(void* recv_comm, int count, void* const* data, const int* bytes,
@@ -453,9 +440,9 @@ Result iflush(void* recv_comm, int count, void* const* data, const int* bytes,
   std::array<transport::FlushPoint, transport::kMaxFlushPoints> points;
   size_t used = 0;
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-    const transport::Region& region = side->region_of(memories[i]);
-    if (needs_flush(side->flushing, region.is_of_device(), static_cast<uint64_t>(bytes[i])))
-      points[used++] = {.region = &region, .offset = offset_in(region, data[i])};
+    const Memory& memory = side->memory_of(memories[i]);
+    if (needs_flush(side->flushing, memory.region.is_of_device(), static_cast<uint64_t>(bytes[i])))
+      points[used++] = {.region = &memory.region, .offset = memory.offset_of(data[i])};
   }
   if (used == 0) return Result::success;
   // Null would say that it is done.
@@ -465,36 +452,35 @@ Result iflush(void* recv_comm, int count, void* const* data, const int* bytes,
     return status.is_ok() ? refuse("iflush", "more requests are under way than NCCL may have")
                           : fail(*side, status, text_of(*side));
   }
-  *request = side->hold(flushed);
+  *request = flushed;
   return Result::success;
 }
 
 // Apart from test(), because most tests find nothing.
-[[gnu::noinline]] NORIA_HOT static Result finish(Message* message, int* is_done, int* bytes) {
-  Connection& connection = *message->connection;
-  transport::Request* const wire = message->request;
-  if (message->parts != 1) [[unlikely]]
-    tell_sizes(*static_cast<Receiving&>(connection).connection, *wire, message->parts, bytes);
+[[gnu::noinline]] NORIA_HOT static Result finish(transport::Request* request, int* is_done,
+                                                 int* bytes) {
+  Connection& connection = *static_cast<Connection*>(request->owner());
+  if (request->messages() != 1) [[unlikely]]
+    tell_sizes(*static_cast<Receiving&>(connection).connection, *request, bytes);
   else if (bytes != nullptr)
-    *bytes = static_cast<int>(wire->bytes());
-  if (!wire->status().is_ok()) [[unlikely]]
-    return on_failed(message, wire->status());
-  connection.let_go(message);
+    *bytes = static_cast<int>(request->bytes());
+  if (!request->status().is_ok()) [[unlikely]]
+    return on_failed(connection, request, request->status());
   *is_done = 1;
-  release(connection, wire);
+  release(connection, request);
   return Result::success;
 }
 
 Result test(void* request, int* is_done, int* bytes) {
-  auto* const message = as<Message>(request);
-  if (message == nullptr || message->connection == nullptr) [[unlikely]]
+  auto* const wire = as<transport::Request>(request);
+  if (wire == nullptr || wire->is_free()) [[unlikely]]
     return refuse("test", "not a request under way");
   *is_done = 0;
-  if (!message->request->is_done()) {
-    message->connection->domain().poll();
-    if (!message->request->is_done()) return Result::success;
+  if (!wire->is_done()) {
+    static_cast<Connection*>(wire->owner())->domain().poll();
+    if (!wire->is_done()) return Result::success;
   }
-  return finish(message, is_done, bytes);
+  return finish(wire, is_done, bytes);
 }
 
 }  // namespace noria::plugin

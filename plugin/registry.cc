@@ -36,7 +36,7 @@ constinit std::atomic<pid_t> its_process{0};
   if (all == nullptr || !all->forget_half_open()) return;
   the_registry.store(nullptr, std::memory_order_relaxed);
   delete all;
-  free_kept_storage();
+  transport::free_kept_storage();
 }
 
 }  // namespace

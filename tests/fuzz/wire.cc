@@ -46,7 +46,8 @@ void check_credit(const wire::Credit& given, uint64_t sequence) {
                   view.match() == slot.match,
               "a credit is read as it was made");
   for (unsigned rail = 0; rail < kMaxRails; ++rail)
-    NORIA_CHECK(view.rkey(rail) == keys[rail], "every rail has its own key");
+    NORIA_CHECK(view.rkey(wire::Credit::word_of_key(rail)) == keys[rail],
+                "every rail has its own key");
 }
 
 void check_terms(Input& input) {

@@ -23,8 +23,6 @@ class RequestAccess {
     request.status_ = status;
     request.bytes_ = bytes;
   }
-  static void free(Request& request) { request.state_ = Request::State::free; }
-  static bool is_free(const Request& request) { return request.state_ == Request::State::free; }
   static bool is_under_way(const Request& request) {
     return request.state_ == Request::State::under_way;
   }
@@ -134,7 +132,7 @@ class FakePipe {
 
   // Items whose request was released leave; the n-th send still meets the n-th receive.
   Item* add(Items& items, uint32_t limit) {
-    while (!items.empty() && RequestAccess::is_free(items.front()->request)) items.pop_front();
+    while (!items.empty() && items.front()->request.is_free()) items.pop_front();
     if (!status.is_ok() || items.size() >= limit || chances().hit(chances().not_yet))
       return nullptr;
     items.push_back(std::make_unique<Item>());
@@ -281,8 +279,7 @@ Request* RecvConnection::try_read(const Region& local, uint64_t local_offset,
   return &item->request;
 }
 
-void SendConnection::release(Request* request) { RequestAccess::free(*request); }
-void RecvConnection::release(Request* request) { RequestAccess::free(*request); }
+void RecvConnection::release_group(Request*) {}  // the ring makes none
 Status SendConnection::status() const { return state_->pipe->status; }
 Status RecvConnection::status() const { return state_->pipe->status; }
 std::string SendConnection::describe() const {

@@ -32,7 +32,8 @@ TEST(Credit, Is_read_once_both_halves_are_there) {
   EXPECT_EQ(credit.address(), 0x1000u);
   EXPECT_EQ(credit.bytes(), 512u);
   EXPECT_EQ(credit.match(), wire::match_of(9, 3));
-  for (unsigned rail = 0; rail < kMaxRails; ++rail) EXPECT_EQ(credit.rkey(rail), rail + 1);
+  for (unsigned rail = 0; rail < kMaxRails; ++rail)
+    EXPECT_EQ(credit.rkey(wire::Credit::word_of_key(rail)), rail + 1);
 }
 
 TEST(Credit, Offers_no_more_than_its_field_can_say) {

@@ -11,11 +11,11 @@
 namespace noria::transport {
 namespace {
 
-Cut cut_by(uint64_t bytes, const std::vector<uint32_t>& weights) {
+Cut cut_by(uint32_t bytes, const std::vector<uint32_t>& weights) {
   Stripe stripe;
   stripe.start(weights);
   Cut out;
-  stripe.cut(bytes, &out);
+  stripe.cut(0, bytes, &out);
   return out;
 }
 
@@ -26,8 +26,7 @@ void expect_sound(const Cut& cut, uint64_t bytes, size_t queue_pairs) {
   uint64_t next = 0;
   for (uint32_t i = 0; i < cut.count; ++i) {
     const Piece& piece = cut.piece[i];
-    EXPECT_EQ(piece.offset, next) << "pieces follow each other without gap";
-    EXPECT_EQ(piece.offset % kLineBytes, 0u) << "no line is split";
+    EXPECT_EQ(next % kLineBytes, 0u) << "no line is split";
     EXPECT_LT(piece.qp, queue_pairs);
     if (i > 0) {
       EXPECT_GT(piece.qp, cut.piece[i - 1].qp) << "one piece a queue pair";
@@ -43,27 +42,28 @@ void expect_sound(const Cut& cut, uint64_t bytes, size_t queue_pairs) {
 TEST(Stripe, Covers_every_byte_once_on_line_boundaries_whatever_is_under_way) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 200; ++round) {
-    std::vector<uint32_t> weights(1 + random() % wire::kMaxQps);
+    std::vector<uint32_t> weights(2 + random() % (wire::kMaxQps - 1));
     for (uint32_t& weight : weights)
       weight = static_cast<uint32_t>(random() >> (32 + random() % 32));
     Stripe stripe;
     stripe.start(weights);
-    std::vector<std::queue<uint64_t>> under_way(weights.size());  // as the device has them
-    for (int message = 0; message < 300; ++message) {
-      const uint64_t bytes = random() >> (34 + random() % 30);
+    std::vector<std::queue<uint32_t>> under_way(weights.size());  // slots, as the device has them
+    for (uint32_t message = 0; message < 300; ++message) {
+      const auto bytes = static_cast<uint32_t>(random() >> (34 + random() % 30));
+      const uint32_t slot = message % kWindow;
       Cut cut;
       if (random() % 4 == 0)
-        cut = {.piece = {{{.offset = 0, .bytes = bytes, .qp = stripe.take_whole(bytes)}}},
-               .count = 1};
+        cut = {.piece = {{{.bytes = bytes, .qp = stripe.take_whole(slot, bytes)}}}, .count = 1};
       else
-        stripe.cut(bytes, &cut);
+        stripe.cut(slot, bytes, &cut);
       expect_sound(cut, bytes, weights.size());
       if (testing::Test::HasFailure()) return;
-      for (uint32_t i = 0; i < cut.count; ++i) under_way[cut.piece[i].qp].push(cut.piece[i].bytes);
-      // Some of them answer, and who is full must.
+      for (uint32_t i = 0; i < cut.count; ++i) under_way[cut.piece[i].qp].push(slot);
+      // Some of them answer, and whose slot is next must.
       for (uint32_t qp = 0; qp < weights.size(); ++qp)
-        while (!under_way[qp].empty() && (under_way[qp].size() == kWindow || random() % 2 == 0)) {
-          if (weights.size() > 1) stripe.on_done(qp);
+        while (!under_way[qp].empty() &&
+               (under_way[qp].front() == (message + 1) % kWindow || random() % 2 == 0)) {
+          stripe.on_done(under_way[qp].front(), qp);
           under_way[qp].pop();
         }
     }
@@ -72,7 +72,7 @@ TEST(Stripe, Covers_every_byte_once_on_line_boundaries_whatever_is_under_way) {
 
 TEST(Stripe, Gives_each_queue_pair_its_share_to_within_lines_and_a_65536th) {
   const std::vector<uint32_t> weights{400000, 100000, 200000, 100000};
-  const uint64_t bytes = 64_MiB;
+  const uint32_t bytes = 64_MiB;
   const Cut cut = cut_by(bytes, weights);
   ASSERT_EQ(cut.count, 4u);
   for (uint32_t i = 0; i < 4; ++i)
@@ -81,17 +81,47 @@ TEST(Stripe, Gives_each_queue_pair_its_share_to_within_lines_and_a_65536th) {
                 4 * 128 + 64.0 * 1024 * 1024 / 65536);
 }
 
-TEST(Stripe, Whole_messages_go_to_each_queue_pair_in_turn) {
+TEST(Stripe, Whole_messages_go_to_equal_queue_pairs_in_turn) {
   Stripe stripe;
   stripe.start(std::vector<uint32_t>{1, 1, 1});
-  for (const uint32_t qp : {0u, 1u, 2u, 0u, 1u}) EXPECT_EQ(stripe.take_whole(1), qp);
+  // Each behind those before, and each alone, of bytes and of none.  Expect: the same.
+  for (const uint32_t qp : {0u, 1u, 2u, 0u, 1u}) EXPECT_EQ(stripe.take_whole(qp, 100), qp);
+  for (const uint32_t bytes : {100u, 0u}) {
+    stripe.start(std::vector<uint32_t>{1, 1, 1});
+    for (const uint32_t qp : {0u, 1u, 2u, 0u, 1u}) {
+      EXPECT_EQ(stripe.take_whole(7, bytes), qp);
+      stripe.on_done(7, qp);
+    }
+  }
+}
+
+TEST(Stripe, Whole_messages_go_by_weight_and_by_what_is_under_way) {
+  Stripe stripe;
+  stripe.start(std::vector<uint32_t>{300, 100, 0});
+  std::array<int, 3> messages{};
+  for (uint32_t slot = 0; slot < 200; ++slot) ++messages[stripe.take_whole(slot, 64_KiB)];
+  // Expect: three of four on the one that is three times as fast, none on that of no weight.
+  EXPECT_NEAR(messages[0], 150, 1);
+  EXPECT_NEAR(messages[1], 50, 1);
+  // A rail stalls under a message that was cut.  Expect: what follows passes it by.
+  stripe.start(std::vector<uint32_t>{100, 100});
+  Cut cut;
+  stripe.cut(0, 2_MiB, &cut);
+  stripe.on_done(0, 1);
+  for (uint32_t slot = 1; slot <= 15; ++slot) EXPECT_EQ(stripe.take_whole(slot, 64_KiB), 1u);
+  // With one under way the faster takes all: each is done sooner there.
+  stripe.start(std::vector<uint32_t>{234, 400});
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(stripe.take_whole(0, 8), 1u);
+    stripe.on_done(0, 1);
+  }
 }
 
 TEST(Stripe, A_piece_too_short_to_be_worth_a_request_is_left_out) {
   // One in a hundred of 128 KiB.  Expect: the other carries all.
   const Cut cut = cut_by(128_KiB, {1, 99});
   ASSERT_EQ(cut.count, 1u);
-  EXPECT_EQ(cut.piece[0], (Piece{.offset = 0, .bytes = 128_KiB, .qp = 1}));
+  EXPECT_EQ(cut.piece[0], (Piece{.bytes = 128_KiB, .qp = 1}));
   // Every piece would be.  Expect: one carries all.
   EXPECT_EQ(cut_by(5_KiB, {1, 1}).count, 1u);
 }
@@ -100,11 +130,11 @@ TEST(Stripe, What_waits_on_a_queue_pair_counts_as_its_own) {
   Stripe stripe;
   stripe.start(std::vector<uint32_t>{1, 1});
   Cut cut;
-  stripe.cut(1_MiB, &cut);
+  stripe.cut(0, 1_MiB, &cut);
   ASSERT_EQ(cut.count, 2u);
   // The first is done, the second is not.  Expect: the next message goes where nothing waits.
-  stripe.on_done(0);
-  stripe.cut(512_KiB, &cut);
+  stripe.on_done(0, 0);
+  stripe.cut(1, 512_KiB, &cut);
   ASSERT_EQ(cut.count, 1u);
   EXPECT_EQ(cut.piece[0].qp, 0u);
 }
@@ -156,26 +186,26 @@ TEST(Stripe, Weights_that_are_all_zero_count_as_equal) {
 class Traffic {
  public:
   Traffic(const std::vector<uint32_t>& weights, std::vector<double> rates, uint32_t depth,
-          uint64_t message_bytes)
+          uint32_t message_bytes)
       : rates_(std::move(rates)), free_at_(rates_.size()), depth_(depth), bytes_(message_bytes) {
     stripe_.start(weights);
   }
 
   void set_rates(const std::vector<double>& rates) { rates_ = rates; }
   // Bytes a unit of time over `messages` more.
-  double run(uint64_t messages) {
+  double run(uint32_t messages) {
     const double start = now_;
-    for (const uint64_t goal = ended_ + messages; ended_ < goal;) {
+    for (const uint32_t goal = ended_ + messages; ended_ < goal;) {
       while (begun_ < ended_ + depth_) post();
       const Answer answer = answers_.top();
       answers_.pop();
       now_ = answer.at;
-      stripe_.on_done(answer.qp);
+      stripe_.on_done(answer.message % kWindow, answer.qp);
       --pieces_left_[answer.message % kWindow];
       for (; ended_ < begun_ && pieces_left_[ended_ % kWindow] == 0; ++ended_) {
       }
     }
-    return static_cast<double>(messages * bytes_) / (now_ - start);
+    return static_cast<double>(messages) * bytes_ / (now_ - start);
   }
   double share(uint32_t qp) const { return static_cast<double>(stripe_.share(qp)) / Stripe::kOne; }
 
@@ -183,13 +213,13 @@ class Traffic {
   struct Answer {
     double at;
     uint32_t qp;
-    uint64_t message;
+    uint32_t message;
     bool operator<(const Answer& other) const { return at > other.at; }  // the earliest on top
   };
 
   void post() {
     Cut cut;
-    stripe_.cut(bytes_, &cut);
+    stripe_.cut(begun_ % kWindow, bytes_, &cut);
     pieces_left_[begun_ % kWindow] = cut.count;
     for (uint32_t i = 0; i < cut.count; ++i) {
       const Piece& piece = cut.piece[i];
@@ -207,15 +237,15 @@ class Traffic {
   std::priority_queue<Answer> answers_;
   std::array<uint32_t, kWindow> pieces_left_{};
   double now_ = 0;
-  uint64_t begun_ = 0, ended_ = 0;
+  uint32_t begun_ = 0, ended_ = 0;
   uint32_t depth_;
-  uint64_t bytes_;
+  uint32_t bytes_;
 };
 
 constexpr double kGbit = 125;  // bytes a microsecond
 
 TEST(Stripe, Rails_of_400_and_234_carry_their_sum_though_both_promise_400) {
-  for (const uint64_t bytes : {128_KiB, 512_KiB, 4_MiB})
+  for (const uint32_t bytes : {128u << 10, 512u << 10, 4u << 20})
     for (const uint32_t depth : {4u, 8u, kWindow}) {
       Traffic traffic({400, 400}, {400 * kGbit, 234 * kGbit}, depth, bytes);
       traffic.run(16 * Stripe::kMessagesPerLesson);

@@ -62,7 +62,9 @@ class SendConnection {
   // A message of at most kInlineBytes whose bytes are taken before the call returns. To a receive
   // by itself and of tag 0.
   NORIA_HOT Request* try_send_inline(const void* data, uint32_t bytes);
-  void release(Request* request);
+  NORIA_HOT void release(Request* request) { request->give_back(); }
+  // What owner() of its requests says from now on, so that a request leads to who made it.
+  void set_owner(void* owner);
 
   Status status() const;         // ok while usable
   std::string describe() const;  // for errors: peer, queue pairs, cause
@@ -101,12 +103,17 @@ class RecvConnection {
   // many are under way as can be, or the connection failed. The first one enters the kernel, and
   // fails the connection if a device gives no queue pair for it.
   Request* try_flush(std::span<const FlushPoint> points);
-  void release(Request* request);
+  NORIA_HOT void release(Request* request) {
+    request->messages() == 1 ? request->give_back() : release_group(request);
+  }
+  void set_owner(void* owner);  // as SendConnection::set_owner()
 
   Status status() const;
   std::string describe() const;
 
  private:
+  void release_group(Request* request);
+
   std::unique_ptr<RecvState> state_;
 };
 

@@ -27,10 +27,10 @@ class CreditView {
   }
   uint32_t bytes() const { return std::atomic_ref(slot_->bytes).load(std::memory_order_relaxed); }
   uint64_t match() const { return std::atomic_ref(slot_->match).load(std::memory_order_relaxed); }
-  uint32_t rkey(unsigned rail) const {
-    constexpr unsigned kFirst = wire::Credit::kFirstKeys;
-    uint32_t& key = rail < kFirst ? slot_->first_keys[rail] : slot_->other_keys[rail - kFirst];
-    return std::atomic_ref(key).load(std::memory_order_relaxed);
+  // By the word of the credit that it is: word_of_key() of the rail.
+  uint32_t rkey(unsigned word) const {
+    return std::atomic_ref(reinterpret_cast<uint32_t*>(slot_)[word])
+        .load(std::memory_order_relaxed);
   }
 
  private:

@@ -25,7 +25,6 @@ uint32_t completions_of_queue_pair(bool is_adaptive) {
 }
 // A piece's length travels in 32 bits, and no device promises more than 2 GiB.
 constexpr uint64_t kMaxMessageBytes = 1_GiB;
-constexpr int kPollBatch = 16;
 
 Result<Rail> make_rail(std::shared_ptr<Port> port, uint32_t completions, verbs::Waiting waiting) {
   verbs::OpenPort device = port->device();
@@ -121,37 +120,41 @@ void DomainState::leave(const Seat& seat) {
 }
 
 inline unsigned DomainState::poll() {
-  ibv_wc wcs[kPollBatch];
   Rail* rail = first_rail_;
   do {
-    if (const int got = rail->cq.poll(wcs, kPollBatch); got != 0) return handle(rail, wcs, got);
+    if (const int got = rail->cq.poll(wcs_.data(), kPollBatch); got != 0) return handle(rail, got);
   } while (++rail != rails_end_);
   if (--empty_polls_left_ == 0) [[unlikely]]
     on_empty_polls();
   return 0;
 }
 
-unsigned DomainState::handle(Rail* rail, ibv_wc* wcs, int got) {
+unsigned DomainState::handle(Rail* rail, int got) {
   unsigned handled = 0;
   while (true) {
-    if (got < 0) [[unlikely]]
+    if (got > 0) {
+      dispatch(wcs_.data(), wcs_.data() + got);
+      handled += static_cast<unsigned>(got);
+    } else if (got < 0) [[unlikely]] {
       on_queue_failed(*rail);
-    for (int i = 0; i < got; ++i, ++handled) dispatch(verbs::Completion(wcs[i]));
+    }
     if (++rail == rails_end_) return handled;
-    got = rail->cq.poll(wcs, kPollBatch);
+    got = rail->cq.poll(wcs_.data(), kPollBatch);
   }
 }
 
-inline void DomainState::dispatch(verbs::Completion completion) {
-  const WrId id(completion.wr_id());
-  if (id.seat() >= kMaxLinks) [[unlikely]]
-    return;
-  Link* const link = table_[id.seat()].load(std::memory_order_acquire);  // pairs with publish()
-  if (link == nullptr || !link->is_seat_of(id)) return;  // of a connection that is gone
-  if (SendState* const sender = link->sender(); sender != nullptr)
-    sender->on_completion(id, completion);
-  else
-    link->receiver()->on_completion(id, completion);
+inline void DomainState::dispatch(const ibv_wc* wc, const ibv_wc* end) {
+  do {
+    const WrId id(wc->wr_id);
+    Link* const link =
+        table_[id.seat() % kMaxLinks].load(std::memory_order_acquire);  // pairs with publish()
+    if (link == nullptr || !link->is_seat_of(id)) [[unlikely]]
+      ++wc;  // of a connection that is gone
+    else if (SendState* const sender = link->sender(); sender != nullptr)
+      wc = sender->on_completions(wc, end);
+    else
+      wc = link->receiver()->on_completions(wc, end);
+  } while (wc != end);
 }
 
 void DomainState::on_empty_polls() {

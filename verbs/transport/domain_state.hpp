@@ -66,8 +66,8 @@ class DomainState {
 
   // What poll() found at a rail, and what the rails behind it have; how many in all. Apart from it,
   // because most looks find nothing.
-  [[gnu::noinline]] NORIA_HOT unsigned handle(Rail* rail, ibv_wc* wcs, int got);
-  NORIA_HOT void dispatch(verbs::Completion completion);
+  [[gnu::noinline]] NORIA_HOT unsigned handle(Rail* rail, int got);
+  NORIA_HOT void dispatch(const ibv_wc* wc, const ibv_wc* end);  // at least one
   NORIA_COLD void on_empty_polls();
   NORIA_COLD void on_queue_failed(const Rail& rail);
   // Looks at what the devices reported; connections that lost their queue pair or device fail.
@@ -80,17 +80,20 @@ class DomainState {
   // Every 4096th empty poll looks at devices and control sockets: about once in 0.1 ms of busy
   // polling.
   static constexpr uint32_t kEmptyPollsPerCheck = 4096;
+  static constexpr int kPollBatch = 16;
 
   std::shared_ptr<RailSet> rails_;
   Rail* const first_rail_;  // in rails_, at least one
   Rail* const rails_end_;
   uint32_t empty_polls_left_ = kEmptyPollsPerCheck;
+  std::array<ibv_wc, kPollBatch> wcs_;  // what poll() has found
   const Params params_;
   CounterCells counters_;
   std::vector<pollfd> poll_set_;  // kept to reuse its memory
 
   // release in publish() pairs with acquire in dispatch(): the connection is whole before a
-  // completion reaches it.
+  // completion reaches it. A seat is found by mask.
+  static_assert((kMaxLinks & (kMaxLinks - 1)) == 0);
   std::array<std::atomic<Link*>, kMaxLinks> table_{};
   // Seats ever used. release in publish() pairs with acquire where the table is walked.
   std::atomic<uint32_t> seats_used_{0};

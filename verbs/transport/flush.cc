@@ -43,7 +43,7 @@ Result<std::unique_ptr<Flush>> Flush::make(const RailSet& rails, uint64_t id_bas
 Result<Request*> Flush::try_flush(std::span<const FlushPoint> points) {
   const auto slot = static_cast<uint32_t>(next_ % kWindow);
   Request& request = requests_[slot];
-  if (!RequestAccess::is_free(request)) return static_cast<Request*>(nullptr);
+  if (!request.is_free()) return static_cast<Request*>(nullptr);
   RequestAccess::take(request, 0, static_cast<uint32_t>(loops_.size()));
   ++next_;
   for (uint32_t rail = 0; rail < loops_.size(); ++rail) {
@@ -63,7 +63,7 @@ Result<Request*> Flush::try_flush(std::span<const FlushPoint> points) {
 
 void Flush::on_read(WrId id) {
   Request& request = requests_[id.slot()];
-  if (--RequestAccess::pieces_left(request) == 0) RequestAccess::finish(request);
+  if (--RequestAccess::pieces(request) == 0) RequestAccess::finish(request);
 }
 
 void Flush::on_failed(Status status) { RequestAccess::fail_all(requests_, status); }

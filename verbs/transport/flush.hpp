@@ -18,6 +18,7 @@
 
 #include "verbs/qp.hpp"
 #include "verbs/transport/connection.hpp"
+#include "verbs/transport/kept_storage.hpp"
 #include "verbs/transport/region_state.hpp"
 #include "verbs/transport/request_access.hpp"
 #include "verbs/transport/wr_id.hpp"
@@ -25,7 +26,7 @@
 
 namespace noria::transport {
 
-class Flush {
+class Flush : public InKeptStorage {
  public:
   // Under way at once; also the completions that a rail's queue must have room for.
   static constexpr uint32_t kWindow = kMaxFlushes;
@@ -37,6 +38,7 @@ class Flush {
   Result<Request*> try_flush(std::span<const FlushPoint> points);
   void on_read(WrId id);
   void on_failed(Status status);
+  void set_owner(void* owner) { RequestAccess::set_owner(requests_, owner); }
 
  private:
   explicit Flush(uint64_t id_base) : id_base_(id_base) {}

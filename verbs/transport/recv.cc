@@ -38,6 +38,7 @@ Status RecvState::prepare(const RemoteRegion& credits) {
   credit_write_.set_local(reinterpret_cast<uintptr_t>(&credit_), sizeof credit_, 0);
   credit_write_.set_remote(credits.address, credits.rkeys[0]);
   credit_write_.set_id(WrId::make(link_.id_base(), WrKind::credit, 0, 0));
+  credit_qp_ = link_.qp(0);
   lanes_.resize(link_.qp_count());
   read_qps_ = link_.peer_rails() <= kMaxReadRails ? link_.qp_count()
                                                   : std::min(link_.qp_count(), kMaxReadRails);
@@ -76,25 +77,25 @@ Status RecvState::post_receives(uint32_t qp) {
 
 Request* RecvState::try_recv(const RegionState* region, uint64_t offset, uint64_t bytes,
                              uint32_t tag) {
-  Request& request = receives_[wire::slot_of(next_)];
-  if (!RequestAccess::is_free(request) || next_ == first_without_room_ || !link_.status().is_ok())
-    return nullptr;
-  if (!set_next_credit(region, offset, bytes, wire::match_of(tag, 1))) [[unlikely]]
+  const uint64_t sequence = next_;
+  Request& request = receives_[wire::slot_of(sequence)];
+  if (!request.is_free() || sequence >= first_without_room_) return nullptr;
+  if (!make_credit(sequence, wire::match_of(tag, 1), region, offset, bytes)) [[unlikely]]
     return RequestAccess::refuse(request, Code::bad_argument);
-  await(request, next_, bytes);
-  post_next_credit();
+  await(request, sequence, bytes);
+  send_credit(sequence);
   return &request;
 }
 
 Request* RecvState::try_recv_group(std::span<const RecvPart> parts) {
   const auto members = static_cast<uint32_t>(parts.size());
   NORIA_CHECK(members >= 1 && members <= kMaxGroup, "1 to kMaxGroup messages in a group");
-  if (first_without_room_ - next_ < members || !link_.status().is_ok()) return nullptr;
+  if (next_ + members > first_without_room_) return nullptr;
   const auto request_of = [&](uint32_t i) -> Request& {
     return receives_[wire::slot_of(next_ + i)];
   };
   for (uint32_t i = 0; i < members; ++i)
-    if (!RequestAccess::is_free(request_of(i))) return nullptr;
+    if (!request_of(i).is_free()) return nullptr;
   // Nothing is offered of a group that cannot be offered whole.
   for (const RecvPart& part : parts)
     if (part.bytes != 0 && !is_inside(part)) [[unlikely]]
@@ -102,21 +103,22 @@ Request* RecvState::try_recv_group(std::span<const RecvPart> parts) {
 
   for (uint32_t i = 0; i < members; ++i) await(request_of(i), next_ + i, parts[i].bytes);
   Request& last = request_of(members - 1);
-  RequestAccess::set_members(last, members);
+  RequestAccess::set_messages(last, members);
   for (const RecvPart& part : parts) {
-    set_next_credit(part.region->state(), part.offset, part.bytes,
-                    wire::match_of(part.tag, members));
-    post_next_credit();
+    const uint64_t sequence = next_;
+    make_credit(sequence, wire::match_of(part.tag, members), part.region->state(), part.offset,
+                part.bytes);
+    send_credit(sequence);
   }
   return &last;
 }
 
-inline bool RecvState::set_next_credit(const RegionState* region, uint64_t offset, uint64_t bytes,
-                                       uint64_t match) {
-  if (region != nullptr && region->contains(offset, bytes))
-    set_credit(&credit_, next_, match, region->address() + offset, bytes, region->rkeys());
+inline bool RecvState::make_credit(uint64_t sequence, uint64_t match, const RegionState* region,
+                                   uint64_t offset, uint64_t bytes) {
+  if (region != nullptr && region->contains(offset, bytes)) [[likely]]
+    set_credit(&credit_, sequence, match, region->address() + offset, bytes, region->rkeys());
   else if (bytes == 0)
-    set_credit(&credit_, next_, match, 0, 0, {});
+    set_credit(&credit_, sequence, match, 0, 0, {});
   else
     return false;
   return true;
@@ -128,28 +130,49 @@ inline void RecvState::await(Request& request, uint64_t sequence, uint64_t bytes
   RequestAccess::message(request) = wire::Immediate::message_of(sequence, 0);
 }
 
-inline void RecvState::post_next_credit() {
-  const bool is_signalled = next_ % kBatch == 0;
-  credit_write_.set_flags(is_signalled ? IBV_SEND_INLINE | IBV_SEND_SIGNALED : IBV_SEND_INLINE);
-  credit_write_.set_remote_address(credits_.address + wire::slot_of(next_) * sizeof credit_);
-  if (const int error = credit_write_.post(link_.qp(0)); error != 0) [[unlikely]]
-    link_.fail_by_post(error, 0);
-  ++next_;
+inline void RecvState::send_credit(uint64_t sequence) {
+  next_ = sequence + 1;
   counters_.add(Counter::receives_posted);
+  credit_write_.set_remote_address(credits_.address + wire::slot_of(sequence) * sizeof credit_);
+  sequence % kBatch == 0 ? post_signalled_credit() : post_credit();
+}
+
+inline void RecvState::post_credit() {
+  if (const int error = credit_write_.post(credit_qp_); error != 0) [[unlikely]]
+    link_.fail_by_post(error, 0);
+}
+
+void RecvState::post_signalled_credit() {
+  credit_write_.set_flags(IBV_SEND_INLINE | IBV_SEND_SIGNALED);
+  post_credit();
+  credit_write_.set_flags(IBV_SEND_INLINE);
 }
 
 Request& RecvState::part(const Request* request, uint32_t index) {
   const auto last = static_cast<uint32_t>(request - receives_.data());
-  return receives_[(last + 1 - RequestAccess::members(*request) + index) & (kWindow - 1)];
+  return receives_[(last + 1 - request->messages() + index) & (kWindow - 1)];
 }
 
-void RecvState::release(Request* request) {
-  for (uint32_t i = 0; i + 1 < RequestAccess::members(*request); ++i)
-    RequestAccess::give_back(&part(request, i));
-  RequestAccess::give_back(request);
+void RecvState::release_group(Request* request) {
+  for (uint32_t i = 0; i + 1 < request->messages(); ++i) RequestAccess::give_back(part(request, i));
+  RequestAccess::give_back(*request);
 }
 
-void RecvState::on_completion(WrId id, verbs::Completion completion) {
+void RecvState::set_owner(void* owner) {
+  owner_ = owner;
+  RequestAccess::set_owner(receives_, owner);
+  RequestAccess::set_owner(reads_, owner);
+  if (flush_ != nullptr) flush_->set_owner(owner);
+}
+
+const ibv_wc* RecvState::on_completions(const ibv_wc* wc, const ibv_wc* end) {
+  do {
+    on_completion(WrId(wc->wr_id), verbs::Completion(*wc));
+  } while (++wc != end && link_.is_seat_of(WrId(wc->wr_id)));
+  return wc;
+}
+
+inline void RecvState::on_completion(WrId id, verbs::Completion completion) {
   const auto success = completion.success();
   if (!success) [[unlikely]]
     return id.kind() == WrKind::flush ? on_flush_failed(completion, id.qp())
@@ -191,10 +214,7 @@ void RecvState::on_recorded_piece(uint32_t qp, uint32_t imm) {
 }
 
 inline void RecvState::count_piece(Request& request, uint32_t slot, uint32_t imm, uint32_t qp) {
-  uint32_t left = RequestAccess::pieces_left(request);
-  if (left == 0) left = wire::Immediate::pieces_in(imm);
-  RequestAccess::pieces_left(request) = static_cast<uint16_t>(--left);
-  if (left == 0) on_whole(request, slot);
+  if (++RequestAccess::pieces(request) >= wire::Immediate::pieces_in(imm)) on_whole(request, slot);
   if (++consumed_[qp] == kBatch) replace_receives(qp);
 }
 
@@ -235,7 +255,7 @@ Request* RecvState::try_read(const RegionState* local, uint64_t local_offset,
                              const RemoteRegion& remote, uint64_t remote_offset, uint64_t bytes) {
   const uint32_t slot = static_cast<uint32_t>(next_read_) & (kReadWindow - 1);
   Request& request = reads_[slot];
-  if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
+  if (!request.is_free() || !link_.status().is_ok()) return nullptr;
   const bool is_inside = local != nullptr && local->contains(local_offset, bytes) &&
                          remote_offset <= remote.bytes && bytes <= remote.bytes - remote_offset;
   if (!is_inside) [[unlikely]]
@@ -284,11 +304,12 @@ void RecvState::post_reads() {
 void RecvState::on_read(WrId id) {
   --lanes_[id.qp()].reads_posted;
   Request& request = reads_[id.slot()];
-  if (--RequestAccess::pieces_left(request) == 0) RequestAccess::finish(request);
+  if (--RequestAccess::pieces(request) == 0) RequestAccess::finish(request);
   post_reads();
 }
 
 void RecvState::on_failed(Status status) {
+  first_without_room_ = 0;
   RequestAccess::fail_all(receives_, status);
   RequestAccess::fail_all(reads_, status);
   if (flush_ != nullptr) flush_->on_failed(status);
@@ -304,6 +325,7 @@ Request* RecvState::try_flush(std::span<const FlushPoint> points) {
       return nullptr;
     }
     flush_ = std::move(*made);
+    flush_->set_owner(owner_);
   }
   const auto request = flush_->try_flush(points);
   if (request) return *request;
@@ -344,7 +366,8 @@ Request* RecvConnection::try_recv_group(std::span<const RecvPart> parts) {
 uint64_t RecvConnection::part_bytes(const Request* request, uint32_t part) const {
   return state_->part(request, part).bytes();
 }
-void RecvConnection::release(Request* request) { state_->release(request); }
+void RecvConnection::release_group(Request* request) { state_->release_group(request); }
+void RecvConnection::set_owner(void* owner) { state_->set_owner(owner); }
 Status RecvConnection::status() const { return state_->link().status(); }
 std::string RecvConnection::describe() const { return state_->link().describe(); }
 

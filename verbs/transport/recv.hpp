@@ -21,6 +21,7 @@
 
 #include "base/units.hpp"
 #include "verbs/transport/flush.hpp"
+#include "verbs/transport/kept_storage.hpp"
 #include "verbs/transport/link.hpp"
 #include "verbs/transport/region_state.hpp"
 #include "verbs/transport/request_access.hpp"
@@ -28,7 +29,7 @@
 
 namespace noria::transport {
 
-class RecvState {
+class RecvState : public InKeptStorage {
  public:
   static Result<std::unique_ptr<RecvState>> make(DomainState& domain, const ConnectOptions& options,
                                                  unsigned peer_rails = 1);
@@ -45,11 +46,14 @@ class RecvState {
                               uint32_t tag);
   NORIA_HOT Request* try_recv_group(std::span<const RecvPart> parts);
   NORIA_HOT Request& part(const Request* request, uint32_t index);
-  NORIA_HOT void release(Request* request);
+  void release_group(Request* request);
+  void set_owner(void* owner);
   NORIA_HOT Request* try_read(const RegionState* local, uint64_t local_offset,
                               const RemoteRegion& remote, uint64_t remote_offset, uint64_t bytes);
   Request* try_flush(std::span<const FlushPoint> points);
-  NORIA_HOT void on_completion(WrId id, verbs::Completion completion);
+  // Handles completions from `wc` on, the first of which is of this connection, up to the first of
+  // another; returns that, or `end`.
+  NORIA_HOT const ibv_wc* on_completions(const ibv_wc* wc, const ibv_wc* end);
   NORIA_COLD void on_failed(Status status);
 
  private:
@@ -78,11 +82,15 @@ class RecvState {
 
   RecvState(DomainState& domain, const ConnectOptions& options, unsigned peer_rails);
   Status post_receives(uint32_t qp);
-  // The credit of the next message; false when that is no range of the region.
-  NORIA_HOT bool set_next_credit(const RegionState* region, uint64_t offset, uint64_t bytes,
-                                 uint64_t match);
+  // The credit of message `sequence`; false when that is no range of the region.
+  NORIA_HOT bool make_credit(uint64_t sequence, uint64_t match, const RegionState* region,
+                             uint64_t offset, uint64_t bytes);
   NORIA_HOT void await(Request& request, uint64_t sequence, uint64_t bytes);
-  NORIA_HOT void post_next_credit();
+  NORIA_HOT void send_credit(uint64_t sequence);
+  NORIA_HOT void post_credit();
+  // Out of line: fifteen credits of sixteen do without.
+  [[gnu::noinline]] NORIA_HOT void post_signalled_credit();
+  NORIA_HOT void on_completion(WrId id, verbs::Completion completion);
   NORIA_HOT void on_piece(uint32_t qp, verbs::Completion::Success piece);
   // Out of line: senders that route adaptively. Also where a piece is of no message.
   [[gnu::noinline]] NORIA_HOT void on_recorded_piece(uint32_t qp, uint32_t imm);
@@ -102,12 +110,13 @@ class RecvState {
   CounterCells& counters_;  // of the domain
   RemoteRegion credits_;
   uint64_t next_ = wire::kFirstSequence;
-  // The first message whose credit has no room in the send queue.
+  // The first message whose credit has no room in the send queue; 0 once the link has failed.
   uint64_t first_without_room_ = wire::kFirstSequence + kCreditDepth;
   uint64_t first_undone_ = wire::kFirstSequence;
   uint32_t arrived_ = 0;  // messages of which all pieces are there, and an older one's are not
   std::array<Request, kWindow> receives_;
-  wire::Credit credit_;  // its bytes are taken as it is posted
+  wire::Credit credit_;          // its bytes are taken as it is posted
+  ibv_qp* credit_qp_ = nullptr;  // the first
   verbs::RdmaWr credit_write_{IBV_WR_RDMA_WRITE, IBV_SEND_INLINE};
   std::array<uint32_t, wire::kMaxQps> consumed_{};  // receives of a queue pair, of a batch
   std::vector<Lane> lanes_;                         // one per queue pair
@@ -120,6 +129,7 @@ class RecvState {
   std::array<ReadJob, kReadWindow> jobs_;
   verbs::RdmaWr read_{IBV_WR_RDMA_READ, IBV_SEND_SIGNALED};
 
+  void* owner_ = nullptr;         // of all requests
   std::unique_ptr<Flush> flush_;  // once one was asked for
 };
 

@@ -8,16 +8,22 @@
 
 #include <cstdint>
 
+#include "base/check.hpp"
 #include "base/status.hpp"
 
 namespace noria::transport {
 
-class Request {
+// A line of its own: all that is read and written of a message is there.
+class alignas(64) Request {
  public:
+  bool is_free() const { return state_ == State::free; }
   bool is_done() const { return state_ == State::done; }
   Status status() const { return status_; }  // valid once done
   // True length once done; may be less than was offered. Of a group: RecvConnection::part_bytes().
   uint64_t bytes() const { return bytes_; }
+  uint32_t messages() const { return messages_; }  // one, or those of its group
+  // What set_owner() of its connection said.
+  void* owner() const { return owner_; }
 
  private:
   friend class SendConnection;
@@ -26,14 +32,20 @@ class Request {
 
   enum class State : uint8_t { free, under_way, done };
 
+  void give_back() {
+    NORIA_CHECK(is_done(), "only a request that is done can be released, once");
+    state_ = State::free;
+  }
+
+  void* owner_ = nullptr;
   uint64_t bytes_ = 0;
   uint64_t room_ = 0;  // of a receive: the bytes that were offered
   Status status_;
   uint32_t message_ = UINT32_MAX;  // of a receive: as its pieces name it, while they are awaited
-  uint16_t pieces_left_ = 0;       // of a receive, 0 until its first piece tells how many there are
+  uint16_t pieces_ = 0;            // of a send, that are under way; of a receive, that are here
   State state_ = State::free;
-  uint8_t members_ = 1;  // of a receive: with it, the messages of its group
+  uint8_t messages_ = 1;
 };
-static_assert(sizeof(Request) == 32, "a power of two: a slot is found by a shift");
+static_assert(sizeof(Request) == 64, "a power of two: a slot is found by a shift");
 
 }  // namespace noria::transport

@@ -18,18 +18,15 @@ namespace noria::transport {
 
 class RequestAccess {
  public:
-  NORIA_HOT static bool is_free(const Request& request) {
-    return request.state_ == Request::State::free;
-  }
   NORIA_HOT static bool is_under_way(const Request& request) {
     return request.state_ == Request::State::under_way;
   }
   NORIA_HOT static void take(Request& request, uint64_t bytes, uint32_t pieces) {
     request.bytes_ = bytes;
     request.status_ = Status();
-    request.pieces_left_ = static_cast<uint16_t>(pieces);
+    request.pieces_ = static_cast<uint16_t>(pieces);
     request.state_ = Request::State::under_way;
-    request.members_ = 1;
+    request.messages_ = 1;
   }
   // Ends it well: take() has set the status.
   NORIA_HOT static void finish(Request& request) { request.state_ = Request::State::done; }
@@ -37,18 +34,16 @@ class RequestAccess {
     request.status_ = status;
     finish(request);
   }
-  static void give_back(Request* request) {
-    NORIA_CHECK(request != nullptr && request->is_done(),
-                "only a request that is done can be released, once");
-    request->state_ = Request::State::free;
+  static void give_back(Request& request) { request.give_back(); }
+  static void set_owner(std::span<Request> pool, void* owner) {
+    for (Request& request : pool) request.owner_ = owner;
   }
-  NORIA_HOT static uint16_t& pieces_left(Request& request) { return request.pieces_left_; }
+  NORIA_HOT static uint16_t& pieces(Request& request) { return request.pieces_; }
   NORIA_HOT static uint64_t& bytes(Request& request) { return request.bytes_; }
   NORIA_HOT static uint64_t& room(Request& request) { return request.room_; }
   NORIA_HOT static uint32_t& message(Request& request) { return request.message_; }
-  NORIA_HOT static uint32_t members(const Request& request) { return request.members_; }
-  NORIA_HOT static void set_members(Request& request, uint32_t members) {
-    request.members_ = static_cast<uint8_t>(members);
+  NORIA_HOT static void set_messages(Request& request, uint32_t messages) {
+    request.messages_ = static_cast<uint8_t>(messages);
   }
 
   // A request that is refused at once: done with `code`, and no part of the sequence.

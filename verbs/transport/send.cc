@@ -56,6 +56,12 @@ void SendState::start() {
   stripe_.start(link_.weights());
   if (stripe_.count() == 1) stripe_min_ = UINT64_MAX;
   long_from_ = std::min(stripe_min_, adaptive_from_);
+  for (uint32_t qp = 0; qp < link_.qp_count(); ++qp)
+    paths_[qp] = {.qp = link_.qp(qp),
+                  .id = WrId::make(link_.id_base(), WrKind::piece, qp, 0),
+                  .rail = link_.rail_of(qp),
+                  .peer_rail = link_.peer_rail_of(qp),
+                  .key = wire::Credit::word_of_key(link_.peer_rail_of(qp))};
   link_.publish(*this);
 }
 
@@ -69,14 +75,12 @@ inline void SendState::count_message(uint64_t bytes) {
   counters_.add(Counter::bytes_sent, bytes);
 }
 
-inline void SendState::post(const Piece& piece, uint64_t local_address, uint32_t lkey,
-                            uint64_t sequence, uint32_t imm, CreditView credit) {
-  write_.set_local(local_address, static_cast<uint32_t>(piece.bytes), lkey);
-  write_.set_remote(credit.address() + piece.offset, credit.rkey(link_.peer_rail_of(piece.qp)));
-  write_.set_imm(imm);
-  write_.set_id(WrId::make(link_.id_base(), WrKind::piece, piece.qp, wire::slot_of(sequence)));
-  if (const int error = write_.post(link_.qp(piece.qp)); error != 0) [[unlikely]]
-    link_.fail_by_post(error, piece.qp);
+inline void SendState::post(const Path& path, uint32_t bytes, uint32_t lkey, CreditView credit,
+                            uint32_t slot) {
+  write_.set_piece(bytes, lkey, credit.rkey(path.key));
+  write_.set_id(path.id | slot);
+  if (const int error = write_.post(path.qp); error != 0) [[unlikely]]
+    link_.fail_by_post(error, WrId(path.id).qp());
 }
 
 Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_t bytes,
@@ -87,7 +91,7 @@ Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_
   if (credit.match() != wire::match_of(tag, 1)) [[unlikely]]
     return try_send_in_group(credit, region, offset, bytes, tag);
   Request& request = requests_[wire::slot_of(sequence)];
-  if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
+  if (!request.is_free() || !link_.status().is_ok()) return nullptr;
   if (!fits(credit, region, offset, bytes)) [[unlikely]]
     return RequestAccess::refuse(request, Code::bad_argument);
   next_ = sequence + 1;
@@ -108,7 +112,7 @@ Request* SendState::try_send_in_group(CreditView first, const RegionState* regio
     if (!credit) break;  // what is behind it must not overtake it: its tag may be the same
     if (wire::tag_in(credit.match()) != tag) continue;
     Request& request = requests_[wire::slot_of(sequence)];
-    if (!RequestAccess::is_free(request)) return nullptr;
+    if (!request.is_free()) return nullptr;
     if (!fits(credit, region, offset, bytes)) [[unlikely]]
       return RequestAccess::refuse(request, Code::bad_argument);
     group_sent_ |= 1u << i;
@@ -137,104 +141,113 @@ inline bool SendState::fits(CreditView credit, const RegionState* region, uint64
 
 inline void SendState::send_message(uint64_t sequence, CreditView credit, Request* request,
                                     const RegionState* region, uint64_t offset, uint64_t bytes) {
-  write_.set_flags(IBV_SEND_SIGNALED);
-  if (bytes >= long_from_) {
-    send_long(*region, offset, bytes, sequence, request, credit);
-  } else {
-    const Piece whole{.offset = 0, .bytes = bytes, .qp = stripe_.take_whole(bytes)};
-    RequestAccess::take(*request, bytes, 1);
-    post(whole, bytes != 0 ? region->address() + offset : 0,
-         bytes != 0 ? region->lkey(link_.rail_of(whole.qp)) : 0, sequence,
-         wire::Immediate::of(sequence, 0, 1).pack(), credit);
-  }
   count_message(bytes);
-}
-
-inline void SendState::post_striped(const RegionState& region, uint64_t offset, uint64_t bytes,
-                                    uint64_t sequence, Request* request, CreditView credit) {
-  counters_.add(Counter::messages_striped);
-  Cut pieces;
-  stripe_.cut(bytes, &pieces);
-  RequestAccess::take(*request, bytes, pieces.count);
-  const uint32_t imm = wire::Immediate::of(sequence, 0, pieces.count).pack();
-  for (uint32_t i = 0; i < pieces.count; ++i) {
-    const Piece& piece = pieces.piece[i];
-    post(piece, region.address() + offset + piece.offset, region.lkey(link_.rail_of(piece.qp)),
-         sequence, imm, credit);
+  const uint64_t from = bytes != 0 ? region->address() + offset : 0;
+  if (bytes >= long_from_) {
+    data_.set_addresses(from, credit.address());
+    write_.set_addresses(from, credit.address());
+    return send_long(sequence, credit, request, region, bytes);
   }
+  write_.has_bytes(bytes != 0);
+  write_.set_addresses(from, credit.address());
+  const uint32_t qp = stripe_.count() > 1 ? stripe_.take_whole(wire::slot_of(sequence),
+                                                               static_cast<uint32_t>(bytes))
+                                          : 0;
+  send_whole(paths_[qp], sequence, credit, request, bytes != 0 ? region : nullptr, bytes);
 }
 
-void SendState::send_long(const RegionState& region, uint64_t offset, uint64_t bytes,
-                          uint64_t sequence, Request* request, CreditView credit) {
-  if (bytes < adaptive_from_) return post_striped(region, offset, bytes, sequence, request, credit);
-  counters_.add(Counter::messages_adaptive);
-  Cut pieces;
+inline void SendState::send_whole(const Path& path, uint64_t sequence, CreditView credit,
+                                  Request* request, const RegionState* region, uint64_t bytes) {
+  RequestAccess::take(*request, bytes, 1);
+  write_.set_imm(wire::Immediate::of(sequence, 0, 1).pack());
+  post(path, static_cast<uint32_t>(bytes), region != nullptr ? region->lkey(path.rail) : 0, credit,
+       wire::slot_of(sequence));
+}
+
+void SendState::send_long(uint64_t sequence, CreditView credit, Request* request,
+                          const RegionState* region, uint64_t bytes) {
+  const uint32_t slot = wire::slot_of(sequence);
+  const auto total = static_cast<uint32_t>(bytes);
+  Cut cut;
   if (bytes >= stripe_min_) {
     counters_.add(Counter::messages_striped);
-    stripe_.cut(bytes, &pieces);
+    stripe_.cut(slot, total, &cut);
   } else {
-    pieces.piece[0] = {.offset = 0, .bytes = bytes, .qp = stripe_.take_whole(bytes)};
-    pieces.count = 1;
+    cut.piece[0] = {.bytes = total,
+                    .qp = stripe_.count() > 1 ? stripe_.take_whole(slot, total) : 0};
+    cut.count = 1;
   }
-  RequestAccess::take(*request, bytes, pieces.count);
-  post_adaptively(pieces, region, offset, bytes, sequence, credit);
+  RequestAccess::take(*request, bytes, cut.count);
+  if (bytes >= adaptive_from_) return post_adaptively(cut, sequence, credit, *region, bytes);
+  write_.has_bytes(bytes != 0);
+  write_.set_imm(wire::Immediate::of(sequence, 0, cut.count).pack());
+  for (uint32_t i = 0; i < cut.count; ++i) {
+    const Path& path = paths_[cut.piece[i].qp];
+    post(path, cut.piece[i].bytes, region->lkey(path.rail), credit, slot);
+    write_.pass_piece();
+  }
 }
 
-inline void SendState::post_adaptively(const Cut& pieces, const RegionState& region,
-                                       uint64_t offset, uint64_t bytes, uint64_t sequence,
-                                       CreditView credit) {
+inline void SendState::post_adaptively(const Cut& cut, uint64_t sequence, CreditView credit,
+                                       const RegionState& region, uint64_t bytes) {
+  counters_.add(Counter::messages_adaptive);
+  const uint32_t slot = wire::slot_of(sequence);
   record_ = static_cast<wire::Record>(bytes);
-  const uint64_t record = records_.address + wire::slot_of(sequence) * sizeof record_;
-  notice_.set_imm(wire::Immediate::recorded(sequence, 0, pieces.count).pack());
-  for (uint32_t i = 0; i < pieces.count; ++i) {
-    const Piece& piece = pieces.piece[i];
-    const unsigned peer_rail = link_.peer_rail_of(piece.qp);
-    const uint64_t id =
-        WrId::make(link_.id_base(), WrKind::piece, piece.qp, wire::slot_of(sequence));
-    data_.set_local(region.address() + offset + piece.offset, static_cast<uint32_t>(piece.bytes),
-                    region.lkey(link_.rail_of(piece.qp)));
-    data_.set_remote(credit.address() + piece.offset, credit.rkey(peer_rail));
-    data_.set_id(id);
-    notice_.set_remote(record, records_.rkeys[peer_rail]);
-    notice_.set_id(id);
-    if (const int error = data_.post(link_.qp(piece.qp)); error != 0) [[unlikely]]
-      link_.fail_by_post(error, piece.qp);
+  const uint64_t record = records_.address + slot * sizeof record_;
+  notice_.set_imm(wire::Immediate::recorded(sequence, 0, cut.count).pack());
+  for (uint32_t i = 0; i < cut.count; ++i) {
+    const Path& path = paths_[cut.piece[i].qp];
+    data_.set_piece(cut.piece[i].bytes, region.lkey(path.rail), credit.rkey(path.key));
+    data_.set_id(path.id | slot);
+    notice_.set_remote(record, records_.rkeys[path.peer_rail]);
+    notice_.set_id(path.id | slot);
+    if (const int error = data_.post(path.qp); error != 0) [[unlikely]]
+      link_.fail_by_post(error, cut.piece[i].qp);
+    data_.pass_piece();
   }
 }
 
 Request* SendState::try_send_inline(const void* data, uint32_t bytes) {
-  const uint32_t slot = wire::slot_of(next_);
-  const CreditView credit = read_credit(ring_[slot], next_);
+  const uint64_t sequence = next_;
+  const uint32_t slot = wire::slot_of(sequence);
+  const CreditView credit = read_credit(ring_[slot], sequence);
   if (!credit || credit.match() != wire::match_of(0, 1)) return on_credit_missing();
   Request& request = requests_[slot];
-  if (!RequestAccess::is_free(request) || !link_.status().is_ok()) return nullptr;
+  if (!request.is_free() || !link_.status().is_ok()) return nullptr;
   if (bytes > SendConnection::kInlineBytes || bytes > credit.bytes()) [[unlikely]]
     return RequestAccess::refuse(request, Code::bad_argument);
 
-  RequestAccess::take(request, bytes, 1);
-  write_.set_flags(IBV_SEND_SIGNALED | IBV_SEND_INLINE);
-  post({.offset = 0, .bytes = bytes, .qp = stripe_.take_whole(bytes)},
-       reinterpret_cast<uintptr_t>(data), 0, next_, wire::Immediate::of(next_, 0, 1).pack(),
-       credit);
-  ++next_;
+  next_ = sequence + 1;
   count_message(bytes);
+  write_.set_flags(IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+  write_.has_bytes(bytes != 0);
+  write_.set_addresses(reinterpret_cast<uintptr_t>(data), credit.address());
+  const uint32_t qp = stripe_.count() > 1 ? stripe_.take_whole(slot, bytes) : 0;
+  send_whole(paths_[qp], sequence, credit, &request, nullptr, bytes);
+  write_.set_flags(IBV_SEND_SIGNALED);
   return &request;
 }
 
-void SendState::on_completion(WrId id, verbs::Completion completion) {
+const ibv_wc* SendState::on_completions(const ibv_wc* wc, const ibv_wc* end) {
+  do {
+    on_completion(WrId(wc->wr_id), verbs::Completion(*wc));
+  } while (++wc != end && link_.is_seat_of(WrId(wc->wr_id)));
+  return wc;
+}
+
+inline void SendState::on_completion(WrId id, verbs::Completion completion) {
   if (!completion.success()) [[unlikely]]
     return link_.fail_by_completion(completion, id.qp());
   if (!link_.status().is_ok()) [[unlikely]]
     return;  // its request has ended already
-  if (stripe_.count() > 1) stripe_.on_done(id.qp());
-  --RequestAccess::pieces_left(requests_[id.slot()]);
-  finish_in_order();
+  if (stripe_.count() > 1) stripe_.on_done(id.slot(), id.qp());
+  if (--RequestAccess::pieces(requests_[id.slot()]) == 0) finish_in_order();
 }
 
-void SendState::finish_in_order() {
+inline void SendState::finish_in_order() {
   while (first_undone_ != next_) {
     Request& oldest = requests_[wire::slot_of(first_undone_)];
-    if (RequestAccess::pieces_left(oldest) != 0) return;
+    if (RequestAccess::pieces(oldest) != 0) return;
     RequestAccess::finish(oldest);
     ++first_undone_;
   }
@@ -252,7 +265,7 @@ Request* SendConnection::try_send(const Region& region, uint64_t offset, uint64_
 Request* SendConnection::try_send_inline(const void* data, uint32_t bytes) {
   return state_->try_send_inline(data, bytes);
 }
-void SendConnection::release(Request* request) { RequestAccess::give_back(request); }
+void SendConnection::set_owner(void* owner) { state_->set_owner(owner); }
 Status SendConnection::status() const { return state_->link().status(); }
 std::string SendConnection::describe() const { return state_->link().describe(); }
 

@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "verbs/transport/credit.hpp"
+#include "verbs/transport/kept_storage.hpp"
 #include "verbs/transport/link.hpp"
 #include "verbs/transport/region_state.hpp"
 #include "verbs/transport/request_access.hpp"
@@ -24,7 +25,7 @@
 
 namespace noria::transport {
 
-class SendState {
+class SendState : public InKeptStorage {
  public:
   static Result<std::unique_ptr<SendState>> make(DomainState& domain, const ConnectOptions& options,
                                                  unsigned peer_rails = 1);
@@ -34,14 +35,16 @@ class SendState {
   bool wants_records() const { return adaptive_from_ != UINT64_MAX; }  // as well
   void adopt(const wire::Records& records) { records_ = records; }     // the receiver's
   void start();                                                        // the link is up
+  void set_owner(void* owner) { RequestAccess::set_owner(requests_, owner); }
 
   NORIA_HOT Request* try_send(const RegionState* region, uint64_t offset, uint64_t bytes,
                               uint32_t tag);
   NORIA_HOT Request* try_send_inline(const void* data, uint32_t bytes);
-  NORIA_HOT void on_completion(WrId id, verbs::Completion completion);
+  NORIA_HOT const ibv_wc* on_completions(const ibv_wc* wc, const ibv_wc* end);  // as RecvState's
   NORIA_COLD void on_failed(Status status);
 
  private:
+  NORIA_HOT void on_completion(WrId id, verbs::Completion completion);
   SendState(DomainState& domain, const ConnectOptions& options, unsigned peer_rails);
 
   NORIA_HOT Request* on_credit_missing();
@@ -55,17 +58,24 @@ class SendState {
   // Message `sequence`, for which there are a credit and a free request.
   NORIA_HOT void send_message(uint64_t sequence, CreditView credit, Request* request,
                               const RegionState* region, uint64_t offset, uint64_t bytes);
-  NORIA_HOT void count_message(uint64_t bytes);
-  NORIA_HOT void post(const Piece& piece, uint64_t local_address, uint32_t lkey, uint64_t sequence,
-                      uint32_t imm, CreditView credit);
+  // What work requests of a queue pair have in common.
+  struct alignas(32) Path {
+    ibv_qp* qp = nullptr;
+    uint64_t id = 0;
+    uint32_t rail = 0;  // ours
+    uint32_t peer_rail = 0;
+    uint32_t key = 0;  // of the peer's rail: its word in a credit
+  };
+  NORIA_HOT void send_whole(const Path& path, uint64_t sequence, CreditView credit,
+                            Request* request, const RegionState* region, uint64_t bytes);
   // A message that is cut, or whose packets may be routed one by one.
-  [[gnu::noinline]] NORIA_HOT void send_long(const RegionState& region, uint64_t offset,
-                                             uint64_t bytes, uint64_t sequence, Request* request,
-                                             CreditView credit);
-  NORIA_HOT void post_adaptively(const Cut& pieces, const RegionState& region, uint64_t offset,
-                                 uint64_t bytes, uint64_t sequence, CreditView credit);
-  NORIA_HOT void post_striped(const RegionState& region, uint64_t offset, uint64_t bytes,
-                              uint64_t sequence, Request* request, CreditView credit);
+  [[gnu::noinline]] NORIA_HOT void send_long(uint64_t sequence, CreditView credit, Request* request,
+                                             const RegionState* region, uint64_t bytes);
+  NORIA_HOT void post_adaptively(const Cut& cut, uint64_t sequence, CreditView credit,
+                                 const RegionState& region, uint64_t bytes);
+  NORIA_HOT void post(const Path& path, uint32_t bytes, uint32_t lkey, CreditView credit,
+                      uint32_t slot);
+  NORIA_HOT void count_message(uint64_t bytes);
   NORIA_HOT void finish_in_order();
 
   std::unique_ptr<RegionState> ring_memory_;  // outlives the queue pairs that the peer writes by
@@ -81,6 +91,7 @@ class SendState {
   uint64_t long_from_ = UINT64_MAX;  // the smaller of both
   uint64_t max_message_bytes_;
   Stripe stripe_;
+  std::array<Path, wire::kMaxQps> paths_;
   verbs::RdmaWr write_{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED};
   verbs::RdmaWr data_{IBV_WR_RDMA_WRITE, 0};
   verbs::RdmaWr notice_{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED | IBV_SEND_INLINE};

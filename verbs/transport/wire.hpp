@@ -199,10 +199,20 @@ struct alignas(64) Credit {
   std::array<uint32_t, kMaxRails - kFirstKeys> other_keys{};
   uint32_t reserved = 0;
   uint32_t sequence_again = 0;
+
+  // Which 32-bit word is the key of a rail.
+  static constexpr unsigned word_of_key(unsigned rail);
 };
 static_assert(sizeof(Credit) == 64);
 static_assert(kMaxGroup <= kWindow, "a group fits into the window");
 static_assert(offsetof(Credit, sequence) == 28 && offsetof(Credit, sequence_again) == 60);
+
+constexpr unsigned Credit::word_of_key(unsigned rail) {
+  const size_t byte = rail < kFirstKeys
+                          ? offsetof(Credit, first_keys) + rail * sizeof(uint32_t)
+                          : offsetof(Credit, other_keys) + (rail - kFirstKeys) * sizeof(uint32_t);
+  return static_cast<unsigned>(byte / sizeof(uint32_t));
+}
 
 static_assert(kMaxQps <= 1u << Immediate::kPiecesBits, "every cut can be told");
 // An old immediate can be mistaken for a new one only after thousands of laps of the window.

@@ -1,4 +1,4 @@
-#include "plugin/kept_storage.hpp"
+#include "verbs/transport/kept_storage.hpp"
 
 #include <array>
 #include <cstdlib>
@@ -6,12 +6,13 @@
 
 #include "base/check.hpp"
 #include "base/mutex.hpp"
+#include "base/units.hpp"
 
-namespace noria::plugin {
+namespace noria::transport {
 namespace {
 
 // Stands before each object.
-struct alignas(std::max_align_t) Block {
+struct alignas(kStorageAlignment) Block {
   Block* next;
 };
 
@@ -43,8 +44,9 @@ void* take_storage(size_t bytes) {
       return block + 1;
     }
   }
-  void* const made = std::malloc(sizeof(Block) + bytes);
-  NORIA_CHECK(made != nullptr, "no memory for an object of the plugin");
+  void* const made =
+      std::aligned_alloc(alignof(Block), align_up(sizeof(Block) + bytes, alignof(Block)));
+  NORIA_CHECK(made != nullptr, "no memory for an object that is held by a pointer");
   return static_cast<Block*>(made) + 1;
 }
 
@@ -67,4 +69,4 @@ void free_kept_storage() {
     }
 }
 
-}  // namespace noria::plugin
+}  // namespace noria::transport
