@@ -17,17 +17,19 @@ uint64_t messages_a_look(uint64_t bytes) { return std::clamp<uint64_t>(16_MiB / 
 // Of a latency test by time: the newest are kept.
 constexpr size_t kMostSamples = size_t{1} << 24;
 
-// Times the sends of one side.
+// Times the sends of one side, over all its connections.
 class RateClock {
  public:
-  RateClock(uint64_t bytes, const NetLength& length, const NetProgress& progress)
+  RateClock(uint64_t bytes, uint64_t connections, const NetLength& length,
+            const NetProgress& progress)
       : a_look_(messages_a_look(bytes)),
+        all_(length.messages * connections),
         length_(length),
         progress_(progress),
         start_(now_ns()),
         last_(start_) {}
 
-  // `done` measured messages have ended; how many may begin.
+  // `done` measured messages have ended; how many of each connection may begin.
   uint64_t goal(uint64_t done) {
     if (done >= looked_ + a_look_) look(done);
     if (length_.messages != 0) return length_.messages;
@@ -52,12 +54,11 @@ class RateClock {
     }
     const auto passed = static_cast<double>(now - start_);
     is_time_up_ = length_.duration != 0 && now - start_ >= length_.duration;
-    progress_(100 * (length_.messages != 0
-                         ? static_cast<double>(done) / static_cast<double>(length_.messages)
-                         : passed / static_cast<double>(length_.duration)));
+    progress_(100 * (length_.messages != 0 ? static_cast<double>(done) / static_cast<double>(all_)
+                                           : passed / static_cast<double>(length_.duration)));
   }
 
-  const uint64_t a_look_;
+  const uint64_t a_look_, all_;
   const NetLength length_;
   const NetProgress& progress_;
   const Nanoseconds start_;
@@ -75,31 +76,53 @@ void start(const NetLink& link, uint64_t bytes) {
 
 }  // namespace
 
-RateRow measure_rate(NetLink& link, NetControl& control, uint64_t bytes, const NetLength& length,
-                     const NetProgress& progress) {
-  start(link, bytes);
-  NetSender* const sender = link.sender.get();
-  NetReceiver* const receiver = link.receiver.get();
+RateRow measure_rate(std::span<const NetLink> links, NetControl& control, uint64_t bytes,
+                     const NetLength& length, const NetProgress& progress) {
+  for (const NetLink& link : links) start(link, bytes);
   NetPatience patience(control);
-  const auto step = [&](bool has_sent) {
-    const bool has_received = receiver != nullptr && !receiver->is_over() && receiver->advance();
-    has_sent || has_received ? patience.moved() : patience.nothing_moved();
+  const auto receive = [&] {
+    bool has_received = false;
+    for (const NetLink& link : links)
+      if (link.receiver != nullptr && !link.receiver->is_over() && link.receiver->advance())
+        has_received = true;
+    return has_received;
+  };
+  // One step of each direction; `send` is that of a sender.
+  const auto step = [&](const auto& send) {
+    bool has_sent = false;
+    for (const NetLink& link : links) has_sent = send(*link.sender) || has_sent;
+    receive() || has_sent ? patience.moved() : patience.nothing_moved();
+  };
+  const auto sum = [&](uint64_t (NetSender::*count)() const) {
+    uint64_t all = 0;
+    for (const NetLink& link : links) all += (*link.sender.*count)();
+    return all;
   };
   RateRow row{.bytes = bytes};
-  if (sender != nullptr) {
-    const uint64_t warmups = warmups_of(bytes);
-    while (sender->ended() < warmups) step(sender->advance(warmups));
-    RateClock clock(bytes, length, progress);
+  if (links.front().sender != nullptr) {
+    const uint64_t warmups = warmups_of(bytes);  // of each
+    const auto send_to = [&](uint64_t goal) {
+      step([goal](NetSender& sender) { return sender.advance(goal); });
+    };
+    while (sum(&NetSender::ended) < warmups * links.size()) send_to(warmups);
+    RateClock clock(bytes, links.size(), length, progress);
     while (true) {
-      const uint64_t goal = clock.goal(sender->ended() - warmups);
-      if (sender->ended() >= warmups + goal && sender->ended() == sender->begun()) break;
-      step(sender->advance(warmups + goal));
+      const uint64_t ended = sum(&NetSender::ended);
+      const uint64_t goal = warmups + clock.goal(ended - warmups * links.size());
+      if (ended >= goal * links.size() && ended == sum(&NetSender::begun)) break;
+      send_to(goal);
     }
-    row = clock.row(bytes, sender->ended() - warmups);
-    sender->finish();
-    while (!sender->is_over()) step(sender->advance_end());
+    row = clock.row(bytes, sum(&NetSender::ended) - warmups * links.size());
+    for (const NetLink& link : links) link.sender->finish();
+    const auto is_over = [](const NetLink& link) { return link.sender->is_over(); };
+    while (!std::all_of(links.begin(), links.end(), is_over))
+      step([](NetSender& sender) { return sender.advance_end(); });
   }
-  while (receiver != nullptr && !receiver->is_over()) step(false);
+  const auto is_over = [](const NetLink& link) {
+    return link.receiver == nullptr || link.receiver->is_over();
+  };
+  while (!std::all_of(links.begin(), links.end(), is_over))
+    receive() ? patience.moved() : patience.nothing_moved();
   return row;
 }
 

@@ -28,7 +28,7 @@ constexpr uint64_t kMostBytes = 1_GiB;
 constexpr uint64_t kMostOfAll = 8_MiB;  // -a, as perftest
 constexpr uint64_t kMostMessages = uint64_t{1} << 40;
 constexpr double kMostSeconds = 86400;
-constexpr uint32_t kMostInFlight = 256, kMostBuffers = 256;
+constexpr uint32_t kMostInFlight = 256, kMostBuffers = 256, kMostConnections = 64;
 
 struct Options {
   std::string test = "bw";
@@ -39,6 +39,7 @@ struct Options {
   bool is_bidirectional = false;
   uint32_t depth = 8;
   uint32_t buffers = 1;
+  uint32_t connections = 1;
 
   NetPluginChoice choice;
   std::string host;
@@ -66,19 +67,24 @@ struct Terms {
   const char* flag;
   const char* key;
 };
-constexpr Terms kTerms[] = {{"--test", "test"},  {"-s", "size"},
-                            {"-a", "all_sizes"}, {"-n", "iterations"},
-                            {"-D", "seconds"},   {"-b", "is_bidirectional"},
-                            {"-t", "depth"},     {"--buffers", "buffers"}};
+constexpr Terms kTerms[] = {
+    {"--test", "test"},   {"-s", "size"},           {"-a", "all_sizes"},
+    {"-n", "iterations"}, {"-D", "seconds"},        {"-b", "is_bidirectional"},
+    {"-t", "depth"},      {"--buffers", "buffers"}, {"-q", "connections"}};
 
 // What a client has to say what it wants; a stranger holds up the next one no longer.
 constexpr Nanoseconds kTimeToAsk = 2_s;
 
 Json terms_of(const Options& options) {
-  return {{"test", options.test},           {"size", options.size},
-          {"all_sizes", options.all_sizes}, {"iterations", options.iterations},
-          {"seconds", options.seconds},     {"is_bidirectional", options.is_bidirectional},
-          {"depth", options.depth},         {"buffers", options.buffers}};
+  return {{"test", options.test},
+          {"size", options.size},
+          {"all_sizes", options.all_sizes},
+          {"iterations", options.iterations},
+          {"seconds", options.seconds},
+          {"is_bidirectional", options.is_bidirectional},
+          {"depth", options.depth},
+          {"buffers", options.buffers},
+          {"connections", options.connections}};
 }
 
 // A stranger on the port may say anything.
@@ -88,7 +94,8 @@ bool are_possible(const Options& options) {
          (options.size.empty() || (bytes >= 1 && bytes <= kMostBytes)) &&
          options.iterations <= kMostMessages && options.seconds >= 0 &&
          options.seconds <= kMostSeconds && options.depth >= 1 && options.depth <= kMostInFlight &&
-         options.buffers >= 1 && options.buffers <= kMostBuffers;
+         options.buffers >= 1 && options.buffers <= kMostBuffers && options.connections >= 1 &&
+         options.connections <= kMostConnections;
 }
 
 // What the client asks of both sides. Throws ToolError: peer for a stranger, usage where the server
@@ -114,6 +121,7 @@ Options take_terms(NetControl& control, const CLI::App& app, Options options) {
   options.is_bidirectional = theirs["is_bidirectional"];
   options.depth = theirs["depth"];
   options.buffers = theirs["buffers"];
+  options.connections = theirs["connections"];
   if (!are_possible(options)) throw is_other;
   return options;
 }
@@ -133,12 +141,16 @@ class Report {
         {"bidirectional", options.is_bidirectional},
         {"depth", options.depth},
         {"buffers", options.buffers},
+        {"connections", options.connections},
         {"rows", Json::array()}};
     if (options.json) return;
-    std::printf("# %s %s, %s v%d, device %s, %g Gb/s; to %s\n# %u in flight, %u buffer%s a side\n",
-                kName, options.test.c_str(), plugin.net().name().c_str(), plugin.version(),
-                plugin.device_name().c_str(), plugin.speed_mbps() * 1e-3, peer.c_str(),
-                options.depth, options.buffers, options.buffers == 1 ? "" : "s");
+    std::printf(
+        "# %s %s, %s v%d, device %s, %g Gb/s; to %s\n# %u connection%s, of each %u in flight, %u "
+        "buffer%s a side\n",
+        kName, options.test.c_str(), plugin.net().name().c_str(), plugin.version(),
+        plugin.device_name().c_str(), plugin.speed_mbps() * 1e-3, peer.c_str(), options.connections,
+        options.connections == 1 ? "" : "s", options.depth, options.buffers,
+        options.buffers == 1 ? "" : "s");
     std::fputs(options.is_latency() ? latency_header().c_str() : rate_header(unit()).c_str(),
                stdout);
     std::fflush(stdout);
@@ -180,27 +192,30 @@ class Report {
 // ---- the two sides ------------------------------------------------------------------------------
 
 // Until both plugins are up: a side that fails says so to the other before anything waits for it.
-NetLink set_up(const NetPlugin& plugin, NetControl& control, const Options& options,
-               bool is_client) {
+std::vector<NetLink> set_up(const NetPlugin& plugin, NetControl& control, const Options& options,
+                            bool is_client) {
   control.meet();
   const auto sizes = options.sizes();
-  return connect_net(plugin, control,
-                     {.most_bytes = *std::max_element(sizes.begin(), sizes.end()),
-                      .buffers = options.buffers,
-                      .depth = options.depth},
-                     is_client || options.goes_both_ways(), !is_client || options.goes_both_ways());
+  const NetShape shape{.most_bytes = *std::max_element(sizes.begin(), sizes.end()),
+                       .buffers = options.buffers,
+                       .depth = options.depth};
+  const bool both = options.goes_both_ways();
+  std::vector<NetLink> links;
+  while (links.size() < options.connections)
+    links.push_back(connect_net(plugin, control, shape, is_client || both, !is_client || both));
+  return links;
 }
 
 void serve(NetControl& control, const Options& options) {
   const NetPlugin plugin(options.choice);
-  NetLink link = set_up(plugin, control, options, false);
+  std::vector<NetLink> links = set_up(plugin, control, options, false);
   for (const uint64_t bytes : options.sizes()) {
     const NetProgress silent = [](double) {};
     RateRow row;
     if (options.is_latency())
-      measure_latency(link, control, bytes, options.length(), false, silent);
+      measure_latency(links.front(), control, bytes, options.length(), false, silent);
     else
-      row = measure_rate(link, control, bytes, options.length(), silent);
+      row = measure_rate(links, control, bytes, options.length(), silent);
     control.send(Json{{"peak", row.peak}, {"average", row.average}}.dump());
     control.receive();
   }
@@ -210,16 +225,16 @@ void ask(NetControl& control, const Options& options) {
   control.send(terms_of(options).dump());
   const NetPlugin plugin(options.choice);
   if (*plugin.notice() != '\0') std::fprintf(stderr, "%s: %s\n", kName, plugin.notice());
-  NetLink link = set_up(plugin, control, options, true);
+  std::vector<NetLink> links = set_up(plugin, control, options, true);
   Report report(options, plugin, control.peer());
   for (const uint64_t bytes : options.sizes()) {
     const NetProgress progress = [&](double percent) { report.progress(bytes, percent); };
     if (options.is_latency()) {
       report.add(latency_row(
-          bytes, measure_latency(link, control, bytes, options.length(), true, progress)));
+          bytes, measure_latency(links.front(), control, bytes, options.length(), true, progress)));
       control.receive();
     } else {
-      RateRow row = measure_rate(link, control, bytes, options.length(), progress);
+      RateRow row = measure_rate(links, control, bytes, options.length(), progress);
       const Json theirs = Json::parse(control.receive(), nullptr, false);
       row.peak += theirs.value("peak", 0.0);
       row.average += theirs.value("average", 0.0);
@@ -345,6 +360,8 @@ void add_flags(CLI::App& app, Options& options) {
       ->check(whole_number(1, kMostInFlight));
   app.add_option("--buffers", options.buffers, "that a side goes through in turn (1; NCCL has 8)")
       ->check(whole_number(1, kMostBuffers));
+  app.add_option("-q,--qp", options.connections, "connections side by side, -n and -t of each (1)")
+      ->check(whole_number(1, kMostConnections));
   app.add_flag("--report_gbits", options.in_gigabits, "Gb/sec in place of MB/sec");
   app.add_flag("--json", options.json, "JSON on standard output, and no table");
 }
@@ -360,6 +377,8 @@ void settle(const CLI::App& app, const Options& options) {
   exclude("-g", "-p");
   if (options.is_latency() && options.is_bidirectional)
     throw usage_error("-b: a latency test goes both ways by itself");
+  if (options.is_latency() && options.connections != 1)
+    throw usage_error("-q: a latency test has one message under way");
 }
 
 int body(int argc, char** argv) {

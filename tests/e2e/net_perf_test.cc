@@ -72,6 +72,23 @@ TEST(Net_perf, All_sizes_are_23_rows_in_every_mode) {
   }
 }
 
+TEST(Net_perf, Several_connections_carry_their_messages_side_by_side) {
+  for (const Words& mode : {Words{}, Words{"-b"}, Words{"-D", "0.05"}}) {
+    const Words length = mode == Words{"-D", "0.05"} ? Words{} : Words{"-n", "30"};
+    const ToolEnd end = run_locally(mode + length + Words{"-q", "3", "-s", "4K"});
+    ASSERT_EQ(end.exit_code, 0) << end.err;
+    const auto rows = rows_of(end.out);
+    ASSERT_EQ(rows.size(), 1U) << end.out;
+    // Expect: as perftest, all of them.
+    if (!length.empty()) {
+      EXPECT_EQ(rows[0][1], 90) << end.out;
+    } else {
+      EXPECT_GT(rows[0][1], 0) << end.out;
+    }
+    EXPECT_NE(end.out.find("# 3 connections, of each 8 in flight"), std::string::npos) << end.out;
+  }
+}
+
 TEST(Net_perf, Latency_is_ordered_from_least_to_most) {
   const ToolEnd end = run_locally({"--test", "lat", "-n", "500"});
   ASSERT_EQ(end.exit_code, 0) << end.err;
@@ -207,11 +224,12 @@ void expect_served(Server& server, size_t refused, const std::string& why) {
 TEST(Net_perf, A_server_waits_on_after_a_client_that_asks_for_what_cannot_be) {
   const nlohmann::json good{{"test", "bw"},      {"size", "64"},   {"all_sizes", false},
                             {"iterations", 10u}, {"seconds", 0.0}, {"is_bidirectional", false},
-                            {"depth", 8u},       {"buffers", 1u}};
+                            {"depth", 8u},       {"buffers", 1u},  {"connections", 1u}};
   const std::pair<const char*, nlohmann::json> bad[] = {
-      {"test", "write"},  {"size", "many"},  {"size", "2G"},    {"iterations", -1},
-      {"seconds", 1e300}, {"seconds", -1.0}, {"depth", 0u},     {"depth", 257u},
-      {"buffers", 0u},    {"buffers", 257u}, {"buffers", "one"}};
+      {"test", "write"},   {"size", "many"},  {"size", "2G"},     {"iterations", -1},
+      {"seconds", 1e300},  {"seconds", -1.0}, {"depth", 0u},      {"depth", 257u},
+      {"buffers", 0u},     {"buffers", 257u}, {"buffers", "one"}, {"connections", 0u},
+      {"connections", 65u}};
   Server server;
   std::vector<Fd> clients;
   for (const auto& [key, value] : bad) {
@@ -322,6 +340,7 @@ TEST(Net_perf, Bad_flags_are_one_line_and_exit_2) {
       {{"-s", "8", "-a"}, "-s and -a exclude each other"},
       {{"-g", "2", "host"}, "-g and HOST exclude each other"},
       {{"-g", "2", "-b", "--test", "lat"}, "-b: a latency test goes both ways by itself"},
+      {{"-g", "2", "-q", "2", "--test", "lat"}, "-q: a latency test has one message under way"},
       {{"--iter", "5"}, "--iter is not a flag of this tool; the nearest is --iters"}};
   for (const auto& [flags, text] : cases) {
     const ToolEnd end = run_tool_to_end(Words{"net_perf"} + flags, kSoft);
