@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -135,6 +136,64 @@ TEST_P(NcclMemory, What_was_received_in_GPU_memory_is_seen_once_NCCL_has_flushed
     }
     EXPECT_EQ(net.dereg_mr(ends.sending, from), Result::success);
     EXPECT_EQ(net.dereg_mr(ends.receiving, to), Result::success);
+  });
+  unsetenv("NORIA_SOFT_PLACE");
+}
+
+TEST_P(NcclMemory, A_flush_of_a_group_reaches_whichever_of_its_receives_is_of_a_GPU) {
+  setenv("NORIA_SOFT_PLACE", "late", 1);
+  connected([](Net& net, const Ends& ends) {
+    constexpr size_t kBytes = 4096;
+    std::vector<std::byte> source(kBytes), host(kBytes);
+    void* from = nullptr;
+    void* to_host = nullptr;
+    ASSERT_EQ(net.reg_mr(ends.sending, source.data(), kBytes, kPointerHost, &from),
+              Result::success);
+    ASSERT_EQ(net.reg_mr(ends.receiving, host.data(), kBytes, kPointerHost, &to_host),
+              Result::success);
+    for (const size_t of_gpu : {size_t{0}, size_t{1}, size_t{2}}) {
+      const Exported gpu(kBytes);
+      void* const to_gpu = registered(net, ends.receiving, gpu);
+      paint(source.data(), kBytes, of_gpu);
+      std::array<void*, 3> data, memories;
+      data.fill(host.data());
+      memories.fill(to_host);
+      data[of_gpu] = gpu.data();
+      memories[of_gpu] = to_gpu;
+      std::array<size_t, 3> rooms{kBytes, kBytes, kBytes};
+      std::array<int, 3> tags{1, 2, 3}, sizes{};
+      void* const received = post([&](void** request) {
+        return net.irecv_group(ends.receiving, 3, data.data(), rooms.data(), tags.data(),
+                               memories.data(), request);
+      });
+      // Both ends in turn, as one thread that drives them does.
+      std::array<void*, 3> sent{};
+      std::array<int, 4> are_done{};  // the sends, and the group
+      const Nanoseconds deadline = now_ns() + 30_s;
+      while (std::count(are_done.begin(), are_done.end(), 1) != 4 && now_ns() < deadline) {
+        for (size_t i = 0; i < sent.size(); ++i) {
+          if (sent[i] == nullptr) {
+            ASSERT_EQ(net.isend(ends.sending, source.data(), kBytes, from, &sent[i], tags[i]),
+                      Result::success);
+          } else if (are_done[i] == 0) {
+            ASSERT_EQ(net.test(sent[i], &are_done[i], nullptr), Result::success);
+          }
+        }
+        if (are_done[3] == 0) {
+          ASSERT_EQ(net.test(received, &are_done[3], sizes.data()), Result::success);
+        }
+      }
+      ASSERT_EQ(std::count(are_done.begin(), are_done.end(), 1), 4) << last_warning();
+      EXPECT_FALSE(gpu.sees(0, kBytes, of_gpu));
+      void* flush = kStale;
+      ASSERT_EQ(
+          net.iflush_group(ends.receiving, 3, data.data(), sizes.data(), memories.data(), &flush),
+          Result::success);
+      ASSERT_NE(flush, nullptr);
+      ASSERT_NO_FATAL_FAILURE(finish_flush(net, flush));
+      EXPECT_TRUE(gpu.sees(0, kBytes, of_gpu)) << "of the receives it is number " << of_gpu;
+      EXPECT_EQ(net.dereg_mr(ends.receiving, to_gpu), Result::success);
+    }
   });
   unsetenv("NORIA_SOFT_PLACE");
 }

@@ -55,11 +55,16 @@ TEST(Gpu_memory, Is_flushed_where_bytes_arrived_in_it_and_host_memory_never) {
     uint64_t bytes;
     bool needs_flush;
   };
+  constexpr uint64_t kMost = uint64_t{1} << 30;
+  // Every one there is.
   constexpr Row kRows[]{
-      {Flushing::never, false, 8, false},      {Flushing::never, true, 8, false},
-      {Flushing::when_asked, false, 8, false}, {Flushing::when_asked, true, 8, true},
-      {Flushing::when_asked, true, 0, false},  {Flushing::always, false, 8, false},
-      {Flushing::always, true, 1, true},       {Flushing::always, true, 0, false}};
+      {Flushing::never, false, 0, false},        {Flushing::never, false, 8, false},
+      {Flushing::never, true, 0, false},         {Flushing::never, true, 8, false},
+      {Flushing::when_asked, false, 0, false},   {Flushing::when_asked, false, 8, false},
+      {Flushing::when_asked, true, 0, false},    {Flushing::when_asked, true, 1, true},
+      {Flushing::when_asked, true, kMost, true}, {Flushing::always, false, 0, false},
+      {Flushing::always, false, 8, false},       {Flushing::always, true, 0, false},
+      {Flushing::always, true, 1, true},         {Flushing::always, true, kMost, true}};
   for (const Row& row : kRows)
     EXPECT_EQ(needs_flush(row.flushing, row.is_of_gpu, row.bytes), row.needs_flush)
         << static_cast<int>(row.flushing) << row.is_of_gpu << row.bytes;
