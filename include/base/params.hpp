@@ -108,10 +108,13 @@ std::string take_own(const Variable& variable, const Kind& kind, Field* field) {
   return refusal(variable, kind.accepts());
 }
 
-// A number in decimal, whatever NCCL would read it from; other words as they stand.
+// A number in decimal, whatever NCCL would read it from; other words as they stand, but that digits
+// behind a 0 are octal or nothing.
 inline std::string in_decimal(std::string_view word) {
   int64_t number = 0;
-  return parse_nccl_int(word, &number) ? std::to_string(number) : std::string(word);
+  if (parse_nccl_int(word, &number)) return std::to_string(number);
+  uint64_t digits = 0;
+  return word.starts_with('0') && parse_uint(word, &digits) ? "" : std::string(word);
 }
 
 template <class Field, class Kind>

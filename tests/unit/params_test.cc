@@ -171,8 +171,9 @@ TEST(Params, Nccls_numbers_are_read_in_any_base_that_NCCL_reads) {
   EXPECT_EQ(load({"NCCL_IB_PCI_RELAXED_ORDERING=0x1"})->relaxed_ordering, "on");
   EXPECT_EQ(load({"NCCL_IB_GID_INDEX=-0x1"})->gid_index, std::nullopt);
   EXPECT_EQ(load({"NCCL_SOCKET_IFNAME=010"})->socket_ifname, "010") << "a text stays as it is";
-  for (const char* bad : {"NCCL_IB_PKEY=0x", "NCCL_IB_PKEY=-3", "NCCL_IB_PKEY=1x",
-                          "NCCL_IB_PKEY=0x10000000000000000", "NCCL_IB_PKEY=0x8000000000000000"})
+  for (const char* bad :
+       {"NCCL_IB_PKEY=0x", "NCCL_IB_PKEY=08", "NCCL_IB_PKEY=-3", "NCCL_IB_PKEY=1x",
+        "NCCL_IB_PKEY=0x10000000000000000", "NCCL_IB_PKEY=0x8000000000000000"})
     EXPECT_FALSE(load({bad})) << bad;
   EXPECT_FALSE(load({"NORIA_PKEY_INDEX=0x10"})) << "that is for NCCL's name";
 }
