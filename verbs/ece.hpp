@@ -1,9 +1,9 @@
 // Enhanced connection establishment: what two devices of one vendor agree on beyond the standard.
 //
-// What the options mean only the devices know. One side tells what it can (query in state init), the
-// other takes that before it is ready to receive, tells what both can (query when it is up), and the
-// first takes this in turn. A library, device or firmware that has none of it, or refuses what the
-// peer told, goes on without: that is no failure, and not said.
+// What the options mean only the devices know. One side tells what it can (query in state init),
+// the other takes that before it is ready to receive, tells what both can (query when it is up),
+// and the first takes this in turn. A library, device or firmware that has none of it, or refuses
+// what the peer told, goes on without: that is no failure, and not said.
 //
 // Threads: one at a time per queue pair.
 #pragma once

@@ -4,8 +4,8 @@
 // Queue pairs, completion queues and registrations of a port belong to one protection domain, so a
 // process opens a port once for all its connections, and it closes with the last of them. OpenPorts
 // is who knows which ports are open now; open() enters the kernel for a port that is not, and to
-// see whether one that is has reported that it is reached otherwise now (port_events.hpp): who opens
-// it from then on is told how. Registrations and connections that there are stay.
+// see whether one that is has reported that it is reached otherwise now (port_events.hpp): who
+// opens it from then on is told how. Registrations and connections that there are stay.
 //
 // Threads: any thread.
 #pragma once
