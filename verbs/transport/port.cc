@@ -7,7 +7,7 @@ namespace noria::transport {
 Result<std::shared_ptr<Port>> Port::open(std::shared_ptr<const verbs::Provider> provider,
                                          const verbs::PortInfo& info) {
   NORIA_TRY_ASSIGN(verbs::OpenPort device, verbs::open_port(*provider, info));
-  return std::shared_ptr<Port>(new Port(std::move(provider), std::move(device)));
+  return std::shared_ptr<Port>(new Port(std::move(provider), device));
 }
 
 void Port::say_no_dmabuf(Status refusal) {
