@@ -73,6 +73,7 @@ class Stripe {
   // One weight per queue pair, 1 to kMaxQps of them; if all are zero they count as equal.
   void start(std::span<const uint32_t> weights) {
     NORIA_CHECK(!weights.empty() && weights.size() <= wire::kMaxQps, "1 to kMaxQps weights");
+    *this = Stripe();
     uint64_t total = 0;
     for (const uint32_t weight : weights) total += weight;
     for (size_t i = 0; i < weights.size(); ++i) {
@@ -89,8 +90,9 @@ class Stripe {
   uint32_t share(uint32_t qp) const { return lanes_[qp].share; }  // of kOne
 
   // The queue pair for the message in this slot of the window, which is not worth cutting. What it
-  // carries is under way from now on; not to be asked where there is one queue pair.
-  NORIA_HOT uint32_t take_whole(uint32_t slot, uint32_t bytes) {
+  // carries is under way from now on; not to be asked where there is one queue pair. Out of line:
+  // that is the common case.
+  [[gnu::noinline]] NORIA_HOT uint32_t take_whole(uint32_t slot, uint32_t bytes) {
     uint32_t best = turn_;
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0, qp = turn_; i < count_; ++i, qp = next(qp)) {
