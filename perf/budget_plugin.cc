@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/dl.hpp"
@@ -67,6 +68,7 @@ class PluginPair {
     require(reg_mr(receiver_, to_, &received_to_), "regMr");
   }
   ~PluginPair() {
+    for (void* memory : others_) static_cast<void>(table_.dereg_mr(sender_, memory));
     static_cast<void>(table_.dereg_mr(sender_, sent_from_));
     static_cast<void>(table_.dereg_mr(receiver_, received_to_));
     static_cast<void>(table_.close_send(sender_));
@@ -93,6 +95,20 @@ class PluginPair {
     require(table_.test(received_, &is_done, &bytes), "test");
     require(is_done == 0, "a test of what is not there");
   }
+  // So many other ranges, of kLeastRange bytes each.
+  void register_others(uint64_t count) {
+    many_ = Buffer(count * kLeastRange);
+    for (uint64_t i = 0; i < count; ++i)
+      require(table_.reg_mr(sender_, static_cast<std::byte*>(many_.get()) + i * kLeastRange,
+                            kLeastRange, abi::kPointerHost, &others_.emplace_back()),
+              "regMr");
+  }
+  // A range that is registered already.
+  void register_again() {
+    void* memory = nullptr;
+    require(reg_mr(sender_, from_, &memory), "regMr");
+    require(table_.dereg_mr(sender_, memory), "deregMr");
+  }
   void posted() const { require(received_ != nullptr && sent_ != nullptr, "isend or irecv"); }
 
  private:
@@ -109,7 +125,10 @@ class PluginPair {
   const SharedObject library_ = open_plugin();
   const Table& table_ =
       *static_cast<const Table*>(library_.find(abi::table_symbol(kVersion).c_str()));
+  static constexpr uint64_t kLeastRange = 64;
   Buffer from_, to_;
+  Buffer many_{kLeastRange};
+  std::vector<void*> others_;
   void* context_ = nullptr;
   void* sender_ = nullptr;
   void* receiver_ = nullptr;
@@ -138,6 +157,14 @@ void run_plugin(uint64_t bytes, Counted counted, uint64_t count) {
   };
   for (uint64_t i = 0; i < kBudgetWarmups; ++i) message(Counted::none);
   for (uint64_t i = 0; i < count; ++i) message(counted);
+}
+
+void run_registration(uint64_t others, uint64_t count) {
+  PluginPair pair(64_KiB);
+  pair.register_others(others);
+  const auto register_again = [&] { pair.register_again(); };
+  for (uint64_t i = 0; i < kBudgetWarmups; ++i) register_again();
+  for (uint64_t i = 0; i < count; ++i) noria_measured(register_again);
 }
 
 void run_striped(Counted counted, uint64_t count) {
@@ -213,6 +240,10 @@ std::vector<Operation> plugin_operations() {
        [](uint64_t n) { run_adaptive(Counted::send, n); }, true},
       {"nccl_irecv_adaptive", "the same of 512 KiB, routed adaptively: as on InfiniBand", 200,
        [](uint64_t n) { run_adaptive(Counted::receive, n); }, true},
+      {"nccl_regmr_hit", "NCCL's regMr and deregMr of a range that is registered already", 500,
+       [](uint64_t n) { run_registration(0, n); }, true},
+      {"nccl_regmr_hit_10K", "the same beside 10 000 other ranges", 500,
+       [](uint64_t n) { run_registration(10'000, n); }, true},
       {"nccl_test_empty", "NCCL's test of a receive that nothing has come for", 1000,
        [](uint64_t n) { run_plugin(8, Counted::empty_test, n); }, true},
       {"nccl_choice_10k", "a choice of NCCL's tuner by a table of 10 000 rows", 1000, run_choice,

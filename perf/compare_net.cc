@@ -32,6 +32,8 @@ struct Row {
   uint64_t bytes = 0;
   bool is_latency = false;
   std::string goal;
+  // Against the sum of what ours carries over each of them alone, in place of perftest.
+  std::vector<std::string> devices{};  // as NORIA_SOFT_DEVICES has one
 };
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -47,29 +49,50 @@ Nanoseconds limit_of(const Options& options) {
   return static_cast<Nanoseconds>(options.seconds * 20e9) + 60_s;
 }
 
-std::string output_of(std::vector<std::string> words, const Options& options) {
+std::string output_of(std::vector<std::string> words, const std::string& devices,
+                      const Options& options) {
   words[0] = own_folder() + words[0];
-  return output_of_program(words, {{"NORIA_SOFT", "1"}}, limit_of(options));
+  std::vector<std::pair<std::string, std::string>> variables{{"NORIA_SOFT", "1"}};
+  if (!devices.empty()) variables.emplace_back("NORIA_SOFT_DEVICES", devices);
+  return output_of_program(words, variables, limit_of(options));
+}
+
+std::string joined(const std::vector<std::string>& devices) {
+  std::string all;
+  for (const std::string& device : devices) all += (all.empty() ? "" : ";") + device;
+  return all;
 }
 
 // Messages a second, or microseconds one way.
-double ours(const Row& row, uint64_t iterations, const Options& options) {
-  std::vector<std::string> words = words_of(row.ours);
+double run_ours(const std::string& program, const Row& row, const std::string& devices,
+                uint64_t iterations, const Options& options) {
+  std::vector<std::string> words = words_of(program);
   if (words[0] == "transport_bw") {
     for (const std::string& word : {std::string("--bytes"), std::to_string(row.bytes),
                                     std::string("--messages"), std::to_string(iterations)})
       words.push_back(word);
-    return std::stod(output_of(words, options));
+    return std::stod(output_of(words, devices, options));
   }
   for (const std::string& word :
        {std::string("-g"), std::string("2"), std::string("--json"), std::string("-s"),
         std::to_string(row.bytes), std::string("-n"), std::to_string(iterations)})
     words.push_back(word);
-  const auto json = nlohmann::json::parse(output_of(words, options));
+  const auto json = nlohmann::json::parse(output_of(words, devices, options));
   return json["rows"][0][row.is_latency ? "t_typical_us" : "messages_per_s"];
 }
 
+double ours(const Row& row, uint64_t iterations, const Options& options) {
+  return run_ours(row.ours, row, joined(row.devices), iterations, options);
+}
+
 double theirs(const Row& row, uint64_t iterations, const Options& options) {
+  if (!row.devices.empty()) {
+    double sum = 0;
+    for (const std::string& device : row.devices)
+      sum += run_ours(words_of(row.ours).front(), row, device,
+                      std::max<uint64_t>(iterations / row.devices.size(), 1), options);
+    return sum;
+  }
   const PerftestRow measured = run_perftest(row.against, row.bytes, iterations, limit_of(options));
   return row.is_latency ? measured.typical_us : measured.average;
 }
@@ -105,6 +128,12 @@ std::vector<Row> chosen_rows(const Options& options) {
   for (const std::string& size : options.sizes)
     rows.push_back(
         {"transport_bw", "ib_write_bw -t 64", parse_size(size).value_or(0), false, "0.95"});
+  // Far below what the machine can copy, so that the rails are what bounds.
+  rows.push_back({.ours = "transport_bw --rails 2",
+                  .against = "each rail alone, 4 and 2.34 Gbit/s",
+                  .bytes = 1_MiB,
+                  .goal = "0.95",
+                  .devices = {"name=a,shape=4", "name=b,shape=2.34"}});
   std::erase_if(rows, [&options](const Row& row) {
     return row.ours.find(options.only) == std::string::npos;
   });
@@ -126,8 +155,8 @@ int body(int argc, char** argv) {
   Options options;
   CLI::App app(
       "Times the NCCL plugin (net_perf) and the transport beneath it against perftest on the "
-      "software HCA, in turn,\nwith as many messages in flight and the same working set; prints "
-      "medians and ratios.\n"
+      "software HCA, in turn,\nwith as many messages in flight and the same working set, and two "
+      "shaped rails of unlike rate against each alone; prints medians and ratios.\n"
       "Exit: 0, 2 usage, 3 a program is missing or failed.",
       kName);
   app.add_option("--sizes", options.sizes, "of messages (256K,1M,4M)")

@@ -56,9 +56,10 @@ struct Connecting {
 };
 
 struct Memory : transport::InKeptStorage {
-  explicit Memory(transport::Region registered = {}, const Context* of = nullptr)
+  Memory(transport::Region registered, uint64_t ports_of, const Context* of)
       : region(std::move(registered)),
         base(reinterpret_cast<uintptr_t>(region.base())),
+        ports(ports_of),
         context(of) {}
   NORIA_HOT uint64_t offset_of(const void* data) const {
     return reinterpret_cast<uintptr_t>(data) - base;
@@ -66,18 +67,23 @@ struct Memory : transport::InKeptStorage {
 
   const transport::Region region;
   const uintptr_t base;
+  const uint64_t ports;  // that it is registered on: transport::Domain::ports()
   const Context* const context;
 };
 
 class Connection : public Object {
  public:
   Connection(Kind kind, const Context* context, std::unique_ptr<transport::Domain> domain)
-      : Object(kind, context), domain_(std::move(domain)) {}
+      : Object(kind, context),
+        domain_(std::move(domain)),
+        no_memory_(transport::Region(), domain_->ports(), context) {}
 
   // What NCCL calls an mhandle; none at all for null, as it passes with messages of no bytes.
   NORIA_HOT const Memory& memory_of(const void* memory) const {
     return memory != nullptr ? *static_cast<const Memory*>(memory) : no_memory_;
   }
+  // Whether it is registered on our device.
+  NORIA_HOT bool takes(const Memory& memory) const { return memory.ports == no_memory_.ports; }
   transport::Domain& domain() { return *domain_; }
   // True the first time: a failure is told once.
   bool is_news() { return !std::exchange(was_told_, true); }

@@ -22,6 +22,8 @@ constexpr uint64_t kFingerprint = 0x6e63'636c'6e65'7401;  // "ncclnet", 1
 
 // NCCL says a negative one where the user gave none.
 bool is_traffic_class(int given) { return given <= UINT8_MAX; }
+constexpr const char* kForeignMemory =
+    "memory that was registered on another device: regMr() it with a comm of this one";
 constexpr const char* kBadTrafficClass = "the communicator's traffic class is over 255";
 
 // What NCCL waits for an acknowledgement: about 4 s, and half a minute with 7 retries.
@@ -185,7 +187,8 @@ Result register_memory(const char* function, void* comm, const transport::Device
                                       (is_host ? " bytes of host memory" : " bytes of GPU memory") +
                                       ", errno " + std::to_string(region.failure().raw()) +
                                       advice_on_kind(region.failure(), what, type));
-  *memory = registry().keep(std::make_unique<Memory>(std::move(*region), object->context()));
+  *memory = registry().keep(
+      std::make_unique<Memory>(std::move(*region), domain.ports(), object->context()));
   return Result::success;
 }
 
@@ -370,6 +373,8 @@ Result isend(void* send_comm, void* data, size_t bytes, int tag, void* memory, v
   if (side == nullptr || (memory == nullptr && bytes != 0)) [[unlikely]]
     return refuse("isend", "not a send comm, or memory that is not registered");
   const Memory& from = side->memory_of(memory);
+  if (!side->takes(from)) [[unlikely]]
+    return refuse("isend", kForeignMemory);
   *request = side->connection->try_send(from.region, from.offset_of(data), bytes,
                                         static_cast<uint32_t>(tag));
   return *request != nullptr ? Result::success : on_no_request(*side);
@@ -391,6 +396,8 @@ static_assert(abi::kMostReceives == int{transport::kMaxGroup});
     if (memories[i] == nullptr && bytes[i] != 0) [[unlikely]]
       return refuse("irecv", "memory that is not registered");
     const Memory& memory = side.memory_of(memories[i]);
+    if (!side.takes(memory)) [[unlikely]]
+      return refuse("irecv", kForeignMemory);
     parts[i] = {.region = &memory.region,
                 .offset = memory.offset_of(data[i]),
                 .bytes = bytes[i],
@@ -424,6 +431,8 @@ Result irecv(void* recv_comm, int count, void* const* data, const size_t* bytes,
   if (*memories == nullptr && *bytes != 0) [[unlikely]]
     return refuse("irecv", "memory that is not registered");
   const Memory& to = side->memory_of(*memories);
+  if (!side->takes(to)) [[unlikely]]
+    return refuse("irecv", kForeignMemory);
   *request = side->connection->try_recv(to.region, to.offset_of(*data), *bytes,
                                         static_cast<uint32_t>(*tags));
   return *request != nullptr ? Result::success : on_no_request(*side);
@@ -441,6 +450,7 @@ Result iflush(void* recv_comm, int count, void* const* data, const int* bytes,
   size_t used = 0;
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
     const Memory& memory = side->memory_of(memories[i]);
+    if (!side->takes(memory)) return refuse("iflush", kForeignMemory);
     if (needs_flush(side->flushing, memory.region.is_of_device(), static_cast<uint64_t>(bytes[i])))
       points[used++] = {.region = &memory.region, .offset = memory.offset_of(data[i])};
   }

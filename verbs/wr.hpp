@@ -39,6 +39,8 @@ class RdmaWr {
     sge_.addr = local;
     wr_.wr.rdma.remote_addr = remote;
   }
+  NORIA_HOT uint64_t local_address() const { return sge_.addr; }
+  NORIA_HOT uint64_t remote_address() const { return wr_.wr.rdma.remote_addr; }
   NORIA_HOT void set_piece(uint32_t bytes, uint32_t lkey, uint32_t rkey) {
     sge_.length = bytes;
     sge_.lkey = lkey;

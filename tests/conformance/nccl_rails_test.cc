@@ -148,6 +148,61 @@ TEST_P(NcclRails, What_cannot_be_fused_is_refused_with_a_line) {
   });
 }
 
+TEST_P(NcclRails, Memory_of_another_device_is_refused_at_the_call_with_a_line) {
+  run_ranks(1, [&](int32_t, Wire&) {
+    const Communicator communicator(GetParam());
+    Net& net = *communicator.net;
+    const int fused = fuse(net, {0, 1}), turned = fuse(net, {1, 0});
+    std::vector<std::byte> buffer(4096);
+    const std::vector<int> devices{0, 1, fused, turned};
+    std::vector<Ends> connections(devices.size());
+    std::vector<void*> memories(devices.size());
+    for (size_t i = 0; i < devices.size(); ++i) {
+      ASSERT_NO_FATAL_FAILURE(
+          connect_to_itself(net, communicator.context, &connections[i], devices[i]));
+      ASSERT_EQ(net.reg_mr(connections[i].sending, buffer.data(), buffer.size(), kPointerHost,
+                           &memories[i]),
+                Result::success);
+    }
+    for (size_t i = 0; i < devices.size(); ++i)
+      for (size_t of = 0; of < devices.size(); ++of) {
+        const Ends& ends = connections[i];
+        void* memory = memories[of];
+        void *received = nullptr, *sent = nullptr;
+        if (i != of) {
+          const auto refused = [&](Result result) {
+            EXPECT_EQ(result, Result::invalid_argument) << devices[of] << " on " << devices[i];
+            EXPECT_TRUE(contains(last_warning(), "another device")) << last_warning();
+            forget_logged_lines();
+          };
+          refused(net.irecv(ends.receiving, buffer.data(), 64, memory, &received));
+          refused(net.isend(ends.sending, buffer.data(), 64, memory, &sent));
+          refused(net.iflush(ends.receiving, buffer.data(), 64, memory, &sent));
+          std::array<void*, 2> data{buffer.data(), buffer.data() + 64};
+          std::array<size_t, 2> bytes{64, 64};
+          std::array<int, 2> tags{0, 1};
+          std::array<void*, 2> both{memories[i], memory};
+          refused(net.irecv_group(ends.receiving, 2, data.data(), bytes.data(), tags.data(),
+                                  both.data(), &received));
+          EXPECT_EQ(received, nullptr);
+          EXPECT_EQ(sent, nullptr);
+        } else {
+          // Expect: its own is taken, also after all that was refused.
+          ASSERT_EQ(net.irecv(ends.receiving, buffer.data(), 64, memory, &received),
+                    Result::success);
+          while (sent == nullptr)
+            ASSERT_EQ(net.isend(ends.sending, buffer.data(), 64, memory, &sent), Result::success);
+          EXPECT_EQ(finish(net, sent), 64);
+          EXPECT_EQ(finish(net, received), 64);
+        }
+      }
+    for (size_t i = 0; i < devices.size(); ++i) {
+      EXPECT_EQ(net.dereg_mr(connections[i].sending, memories[i]), Result::success);
+      close_both(net, connections[i]);
+    }
+  });
+}
+
 TEST_P(NcclRails, Rail_and_plane_are_told_as_NORIA_HCA_says_them) {
   run_ranks(1, [&](int32_t, Wire&) {
     setenv("NORIA_HCA", "mlx0:1:3:0,mlx2:1:3:1,mlx3", 1);

@@ -22,12 +22,13 @@ struct Ends {
 };
 
 // Drives both in turn until they are connected; an end is null where that takes 30 s.
-inline Ends come_together(Net& net, void* context, NetHandle* handle, void* listener) {
+inline Ends come_together(Net& net, void* context, NetHandle* handle, void* listener,
+                          int device = 0) {
   Ends ends;
   const Nanoseconds deadline = now_ns() + 30_s;
   while ((ends.sending == nullptr || ends.receiving == nullptr) && now_ns() < deadline) {
     if (ends.sending == nullptr) {
-      EXPECT_EQ(net.connect(context, 0, handle->data(), &ends.sending), Result::success)
+      EXPECT_EQ(net.connect(context, device, handle->data(), &ends.sending), Result::success)
           << last_warning();
     }
     if (ends.receiving == nullptr) {
@@ -37,11 +38,12 @@ inline Ends come_together(Net& net, void* context, NetHandle* handle, void* list
   return ends;
 }
 
-inline void connect_to_itself(Net& net, void* context, Ends* ends) {
+inline void connect_to_itself(Net& net, void* context, Ends* ends, int device = 0) {
   NetHandle handle{};
   void* listener = nullptr;
-  ASSERT_EQ(net.listen(context, 0, handle.data(), &listener), Result::success) << last_warning();
-  *ends = come_together(net, context, &handle, listener);
+  ASSERT_EQ(net.listen(context, device, handle.data(), &listener), Result::success)
+      << last_warning();
+  *ends = come_together(net, context, &handle, listener, device);
   ASSERT_TRUE(ends->sending != nullptr && ends->receiving != nullptr) << "not after 30 s";
   EXPECT_EQ(net.close_listen(listener), Result::success);
 }

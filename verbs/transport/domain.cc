@@ -303,6 +303,8 @@ bool Domain::reads_are_cheap() const {
          (features(set.rails.front().shared->context()) & kReadsAreCheap) != 0;
 }
 
+uint64_t Domain::ports() const { return state_->rails()->ports(); }
+
 unsigned Domain::rails() const { return static_cast<unsigned>(state_->rails()->rails.size()); }
 
 std::string Domain::describe() const {

@@ -64,6 +64,9 @@ class Domain {
 
   bool reads_are_cheap() const;  // pull rather than push
   unsigned rails() const;
+  // Equal for domains over the same ports in the same order, while one of them stands: memory that
+  // one registered serves the connections of all of them.
+  uint64_t ports() const;
   std::string describe() const;  // "noria0 port 1 (software HCA, cross-memory attach)"
   // Payload bytes counted by the devices of all rails; zeros where the provider does not count.
   VerbsStats stats() const;

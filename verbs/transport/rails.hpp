@@ -31,6 +31,13 @@ struct RailSet {
   bool is_infiniband() const {  // rails are of one kind
     return !rails.front().port().info.is_ethernet;
   }
+  // Equal for sets of the same ports in the same order, while one of them stands.
+  uint64_t ports() const {
+    uint64_t sum = 0;
+    for (const Rail& rail : rails)
+      sum = sum * 0x9e3779b97f4a7c15 + reinterpret_cast<uintptr_t>(rail.shared.get());
+    return sum;
+  }
   const verbs::Provider& provider() const { return *rails.front().shared->provider(); }
   const verbs::Api& api() const { return rails.front().shared->api(); }
 };

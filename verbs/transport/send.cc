@@ -56,6 +56,7 @@ void SendState::start() {
   stripe_.start(link_.weights());
   if (stripe_.count() == 1) stripe_min_ = UINT64_MAX;
   long_from_ = std::min(stripe_min_, adaptive_from_);
+  alone_below_ = stripe_.count() == 1 ? long_from_ : 0;
   for (uint32_t qp = 0; qp < link_.qp_count(); ++qp)
     paths_[qp] = {.qp = link_.qp(qp),
                   .id = WrId::make(link_.id_base(), WrKind::piece, qp, 0),
@@ -142,32 +143,28 @@ inline bool SendState::fits(CreditView credit, const RegionState* region, uint64
 inline void SendState::send_message(uint64_t sequence, CreditView credit, Request* request,
                                     const RegionState* region, uint64_t offset, uint64_t bytes) {
   count_message(bytes);
-  const uint64_t from = bytes != 0 ? region->address() + offset : 0;
-  if (bytes >= long_from_) {
-    data_.set_addresses(from, credit.address());
-    write_.set_addresses(from, credit.address());
-    return send_long(sequence, credit, request, region, bytes);
-  }
   write_.has_bytes(bytes != 0);
-  write_.set_addresses(from, credit.address());
-  const uint32_t qp = stripe_.count() > 1 ? stripe_.take_whole(wire::slot_of(sequence),
-                                                               static_cast<uint32_t>(bytes))
-                                          : 0;
-  send_whole(paths_[qp], sequence, credit, request, bytes != 0 ? region : nullptr, bytes);
+  write_.set_addresses(bytes != 0 ? region->address() + offset : 0, credit.address());
+  if (bytes >= alone_below_) return send_on_many(sequence, credit, request, region, bytes);
+  send_whole(paths_[0], sequence, credit, request, region, bytes);
 }
 
 inline void SendState::send_whole(const Path& path, uint64_t sequence, CreditView credit,
                                   Request* request, const RegionState* region, uint64_t bytes) {
   RequestAccess::take(*request, bytes, 1);
   write_.set_imm(wire::Immediate::of(sequence, 0, 1).pack());
-  post(path, static_cast<uint32_t>(bytes), region != nullptr ? region->lkey(path.rail) : 0, credit,
+  post(path, static_cast<uint32_t>(bytes),
+       bytes != 0 && region != nullptr ? region->lkey(path.rail) : 0, credit,
        wire::slot_of(sequence));
 }
 
-void SendState::send_long(uint64_t sequence, CreditView credit, Request* request,
-                          const RegionState* region, uint64_t bytes) {
+void SendState::send_on_many(uint64_t sequence, CreditView credit, Request* request,
+                             const RegionState* region, uint64_t bytes) {
   const uint32_t slot = wire::slot_of(sequence);
   const auto total = static_cast<uint32_t>(bytes);
+  if (bytes < long_from_)
+    return send_whole(paths_[stripe_.take_whole(slot, total)], sequence, credit, request, region,
+                      bytes);
   Cut cut;
   if (bytes >= stripe_min_) {
     counters_.add(Counter::messages_striped);
@@ -179,7 +176,6 @@ void SendState::send_long(uint64_t sequence, CreditView credit, Request* request
   }
   RequestAccess::take(*request, bytes, cut.count);
   if (bytes >= adaptive_from_) return post_adaptively(cut, sequence, credit, *region, bytes);
-  write_.has_bytes(bytes != 0);
   write_.set_imm(wire::Immediate::of(sequence, 0, cut.count).pack());
   for (uint32_t i = 0; i < cut.count; ++i) {
     const Path& path = paths_[cut.piece[i].qp];
@@ -193,6 +189,7 @@ inline void SendState::post_adaptively(const Cut& cut, uint64_t sequence, Credit
   counters_.add(Counter::messages_adaptive);
   const uint32_t slot = wire::slot_of(sequence);
   record_ = static_cast<wire::Record>(bytes);
+  data_.set_addresses(write_.local_address(), write_.remote_address());
   const uint64_t record = records_.address + slot * sizeof record_;
   notice_.set_imm(wire::Immediate::recorded(sequence, 0, cut.count).pack());
   for (uint32_t i = 0; i < cut.count; ++i) {

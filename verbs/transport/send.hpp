@@ -68,9 +68,10 @@ class SendState : public InKeptStorage {
   };
   NORIA_HOT void send_whole(const Path& path, uint64_t sequence, CreditView credit,
                             Request* request, const RegionState* region, uint64_t bytes);
-  // A message that is cut, or whose packets may be routed one by one.
-  [[gnu::noinline]] NORIA_HOT void send_long(uint64_t sequence, CreditView credit, Request* request,
-                                             const RegionState* region, uint64_t bytes);
+  // A message that is cut, whose packets may be routed one by one, or for which there is a choice.
+  [[gnu::noinline]] NORIA_HOT void send_on_many(uint64_t sequence, CreditView credit,
+                                                Request* request, const RegionState* region,
+                                                uint64_t bytes);
   NORIA_HOT void post_adaptively(const Cut& cut, uint64_t sequence, CreditView credit,
                                  const RegionState& region, uint64_t bytes);
   NORIA_HOT void post(const Path& path, uint32_t bytes, uint32_t lkey, CreditView credit,
@@ -89,6 +90,7 @@ class SendState : public InKeptStorage {
   const uint64_t adaptive_from_;
   uint64_t stripe_min_;
   uint64_t long_from_ = UINT64_MAX;  // the smaller of both
+  uint64_t alone_below_ = 0;         // such go whole over the only queue pair; 0 if there are more
   uint64_t max_message_bytes_;
   Stripe stripe_;
   std::array<Path, wire::kMaxQps> paths_;
