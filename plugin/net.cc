@@ -23,7 +23,8 @@ constexpr uint64_t kFingerprint = 0x6e63'636c'6e65'7401;  // "ncclnet", 1
 // NCCL says a negative one where the user gave none.
 bool is_traffic_class(int given) { return given <= UINT8_MAX; }
 constexpr const char* kForeignMemory =
-    "memory that was registered on another device: regMr() it with a comm of this one";
+    "memory that was deregistered, or registered on another device: regMr() it with a comm of "
+    "this one";
 constexpr const char* kBadTrafficClass = "the communicator's traffic class is over 255";
 
 // What NCCL waits for an acknowledgement: about 4 s, and half a minute with 7 retries.

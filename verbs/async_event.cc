@@ -28,9 +28,7 @@ EventCost cost_of(ibv_event_type type) {
   switch (type) {
     case IBV_EVENT_DEVICE_FATAL: return EventCost::device;
     case IBV_EVENT_CQ_ERR:
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR: return EventCost::queue;
+    case IBV_EVENT_QP_FATAL: return EventCost::queue;
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_PKEY_CHANGE:

@@ -21,7 +21,7 @@ struct AsyncEvent {
 
 // What an event takes away.
 enum class EventCost : uint8_t {
-  nothing,  // worth a line
+  nothing,  // worth a line; also a peer's bad request, for the peer knows why and says it
   silence,  // of those who asked for it; not worth one
   path,     // how the port is reached may have changed
   queue,    // the queue pair or completion queue
