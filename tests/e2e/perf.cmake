@@ -6,6 +6,10 @@ if(TARGET all_reduce_perf)
     add_dependencies(${tool}_test ${tool})
   endforeach()
   add_dependencies(noria_info_test all_reduce_perf)
+  noria_test(NAME noria_tune_test LABELS e2e SOURCES e2e/noria_tune_test.cc e2e/tool_runs.cc
+             LIBS noria_perf_pure)
+  target_compile_definitions(noria_tune_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
+  add_dependencies(noria_tune_test noria_tune)
   # no-sanitizer: programs that are not instrumented cannot load an instrumented library.
   noria_test(NAME noria_soft_test LABELS e2e no-sanitizer SOURCES e2e/noria_soft_test.cc e2e/tool_runs.cc
              LIBS noria_perf_pure)

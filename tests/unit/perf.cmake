@@ -11,4 +11,15 @@ if(TARGET noria_perf_pure)
   noria_test(NAME perf_machine_check_test LABELS unit SOURCES unit/perf_machine_check_test.cc
              LIBS noria_machine_check)
   noria_test(NAME perf_table_test LABELS unit SOURCES unit/perf_table_test.cc LIBS noria_perf_pure)
+  noria_test(NAME perf_nccl_tests_text_test LABELS unit SOURCES unit/perf_nccl_tests_text_test.cc
+             LIBS noria_perf_pure)
+  # A collection of public logs that may stand beside the checkout: its licences keep it out.
+  set(nccl_logs ${PROJECT_SOURCE_DIR}/../shared/data/nccl_tests_logs)
+  if(EXISTS ${nccl_logs}/raw)
+    noria_test(NAME perf_nccl_logs_test LABELS unit SOURCES unit/perf_nccl_logs_test.cc
+               LIBS noria_perf_pure)
+    target_compile_definitions(perf_nccl_logs_test PRIVATE NORIA_NCCL_LOGS="${nccl_logs}")
+  else()
+    message(STATUS "no test of public nccl-tests logs: ${nccl_logs} is not there")
+  endif()
 endif()

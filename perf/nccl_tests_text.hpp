@@ -1,0 +1,61 @@
+// What nccl-tests prints, read back: of every version since 2.13, as logs have it.
+//
+// Lines may carry mpirun's tags (also within a row), srun's labels, a prefix in brackets, blanks,
+// and no '#'; lines of NCCL's log may stand anywhere, also glued to a row that they cut in two or
+// three. Columns that a version does not have are absent. A file may hold several tables, one
+// behind the other.
+//
+// Values stay as they were printed, for a reader that compares; numbers are made of them by
+// LoggedHalf. Nothing is refused here: Table::fault says why a table is not to be trusted.
+//
+// Threads: any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace noria::perf {
+
+// Out of place, or in place: as printed; empty where the log has none.
+struct LoggedHalf {
+  std::string time_us, algbw, busbw, wrong;
+
+  bool is_there() const { return !time_us.empty(); }
+};
+
+struct LoggedRow {
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+  std::string type, redop, root;  // the last two empty where the log has none
+  LoggedHalf out_of_place, in_place;
+  size_t line = 0;  // of the row's head
+};
+
+struct LoggedTable {
+  std::string collective;  // "all_reduce"; empty where nothing names it
+  std::vector<LoggedRow> rows;
+  // Of the lines before it; 0 or empty where they do not say.
+  uint64_t ranks = 0;
+  uint64_t nodes = 0;
+  std::string gpu;                  // "NVIDIA H100 80GB HBM3"
+  std::string nccl_version;         // "2.22.3"
+  std::string algorithm, protocol;  // of NCCL_ALGO and NCCL_PROTO
+  bool has_end = false;             // the average was printed
+  size_t line = 0;                  // where it begins
+};
+
+struct NcclTestsLog {
+  std::vector<LoggedTable> tables;
+  // Several programs print at once, so that a row's table cannot be known: all stand in one.
+  bool is_interleaved = false;
+};
+
+NcclTestsLog parse_nccl_tests(std::string_view text);
+
+// Empty, or why no measurement of `ranks` that belong together can be taken from it.
+std::string fault_of(const LoggedTable& table, const NcclTestsLog& log);
+
+}  // namespace noria::perf
