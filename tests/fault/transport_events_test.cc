@@ -21,6 +21,7 @@ std::vector<ibv_qp*> qps;
 std::vector<ibv_cq*> cqs;
 int acknowledged = 0;
 bool is_unplugged = false;
+Port* failed_before = nullptr;  // here stood queues that failed, where the next ones are made
 std::optional<uint8_t> last_byte_of_gid;
 std::vector<std::string> lines;
 Symbols real;
@@ -34,13 +35,20 @@ int take_reported(ibv_context*, ibv_async_event* event) {
   reported.pop_front();
   return 0;
 }
+void take_failure(ibv_async_event event, ibv_event_type type) {
+  event.event_type = type;
+  reported.push_back(event);
+  failed_before->take_events();
+}
 ibv_qp* make_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   qps.push_back(real.create_qp(pd, attr));
+  if (failed_before != nullptr) take_failure({.element = {.qp = qps.back()}}, IBV_EVENT_QP_FATAL);
   return qps.back();
 }
 ibv_cq* make_cq(ibv_context* context, int entries, void* data, ibv_comp_channel* channel,
                 int vector) {
   cqs.push_back(real.create_cq(context, entries, data, channel, vector));
+  if (failed_before != nullptr) take_failure({.element = {.cq = cqs.back()}}, IBV_EVENT_CQ_ERR);
   return cqs.back();
 }
 int tell_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
@@ -65,6 +73,7 @@ class TransportEvents : public test::TransportPair {
     cqs.clear();
     acknowledged = 0;
     is_unplugged = false;
+    failed_before = nullptr;
     last_byte_of_gid.reset();
     lines.clear();
     Symbols symbols = real = provider_->api().symbols();
@@ -88,10 +97,13 @@ class TransportEvents : public test::TransportPair {
   // Of one port, shared as the plugin shares it.
   void make_domains() {
     ports_ = std::make_unique<OpenPorts>(provider_);
+    const auto port = ports_->open(provider_->ports().front());
+    ASSERT_TRUE(port.is_ok());
+    make_domains_of(*port);
+  }
+  void make_domains_of(const std::shared_ptr<Port>& port) {
     for (auto* domain : {&a_, &b_}) {
-      const auto port = ports_->open(provider_->ports().front());
-      ASSERT_TRUE(port.is_ok());
-      auto made = Domain::create_for_one({&*port, 1}, params_);
+      auto made = Domain::create_for_one({&port, 1}, params_);
       ASSERT_TRUE(made.is_ok());
       *domain = std::move(*made);
     }
@@ -168,6 +180,22 @@ TEST_F(TransportEvents, A_completion_queue_that_failed_ends_the_connections_of_i
   EXPECT_EQ(link.send->status().code(), Code::device_lost);
   EXPECT_NE(link.send->describe().find("the completion queue of noria0 failed"), std::string::npos)
       << link.send->describe();
+}
+
+TEST_F(TransportEvents, A_queue_is_not_taken_for_one_that_failed_at_its_address) {
+  ports_ = std::make_unique<OpenPorts>(provider_);
+  const auto port = ports_->open(provider_->ports().front());
+  ASSERT_TRUE(port.is_ok());
+  failed_before = port->get();
+  make_domains_of(*port);
+  const Connected link = connect();
+  ASSERT_NE(link.recv, nullptr);
+  failed_before = nullptr;
+  look();
+  // Expect: no queue of ours counts as failed.
+  EXPECT_TRUE(link.send->status().is_ok()) << link.send->describe();
+  EXPECT_TRUE(link.recv->status().is_ok()) << link.recv->describe();
+  EXPECT_FALSE((*port)->events().is_any_broken());
 }
 
 TEST_F(TransportEvents, A_port_that_is_reached_otherwise_is_asked_how_before_the_next_connection) {

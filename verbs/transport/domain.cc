@@ -31,6 +31,7 @@ Result<Rail> make_rail(std::shared_ptr<Port> port, uint32_t completions, verbs::
   const int entries = std::min(static_cast<int>(completions), device.limits.max_cqe);
   NORIA_TRY_ASSIGN(auto cq,
                    verbs::CompletionQueue::make(port->api(), port->context(), entries, waiting));
+  port->events().forget(cq.get());
   return Rail{.shared = std::move(port), .device = std::move(device), .cq = std::move(cq)};
 }
 

@@ -144,6 +144,7 @@ Status Link::open(const Depths& depths) {
                                                      .send_depth = depths.send,
                                                      .recv_depth = depths.recv,
                                                      .inline_bytes = depths.inline_bytes}));
+    rail.shared->events().forget(qp.get());
     NORIA_TRY(of_transition(verbs::to_init(api, qp.get(), rail.port())));
     const verbs::Ece ece = domain_.params().ece ? verbs::query_ece(api, qp.get()) : verbs::Ece{};
     qps_.push_back({.qp = std::move(qp),

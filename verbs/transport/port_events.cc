@@ -64,8 +64,7 @@ bool PortEvents::is_broken(const void* queue) const {
 }
 
 void PortEvents::forget(const void* queue) {
-  if (!is_any_broken()) return;
-  const MutexLock lock(mutex_);
+  const MutexLock lock(mutex_);  // whoever is taking may be about to note it
   std::erase(broken_, queue);
   is_any_broken_.store(!broken_.empty(), std::memory_order_relaxed);
 }

@@ -4,7 +4,8 @@
 // kLinesAtOnce in ten seconds. It enters the kernel, so nobody calls it for a message: a failure,
 // many looks that found nothing, and a new connection are what it is called for.
 //
-// Queues are known by address: whoever destroyed one says forget().
+// Queues are known by address: whoever made or destroyed one says forget(), for another may have
+// stood there.
 //
 // Threads: any thread; who finds another taking goes on.
 #pragma once
