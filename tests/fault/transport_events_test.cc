@@ -169,6 +169,30 @@ TEST_F(TransportEvents, A_queue_pair_that_failed_ends_its_connection_alone) {
   EXPECT_EQ(count_lines("noria0 reported: queue pair failed (event 1)"), 1u);
 }
 
+TEST_F(TransportEvents, A_loss_that_was_read_as_another_connection_failed_lets_nobody_sleep) {
+  a_ = test::make_domain(provider_, params_);
+  b_ = test::make_domain(provider_, params_);
+  const Connected first = connect();
+  ibv_qp* const of_first = qps.back();  // of its receiver
+  const Connected second = connect();
+  ibv_qp* const of_second = qps.back();
+  ASSERT_NE(first.recv, nullptr);
+  ASSERT_NE(second.recv, nullptr);
+  ibv_async_event event = event_of(IBV_EVENT_QP_FATAL);
+  event.element.qp = of_second;
+  reported.push_back(event);
+  ibv_qp_attr to_error{.qp_state = IBV_QPS_ERR};
+  ASSERT_EQ(real.modify_qp(of_first, &to_error, IBV_QP_STATE), 0);
+  while (!reported.empty()) b_->poll();
+  EXPECT_FALSE(first.recv->status().is_ok());
+
+  const Nanoseconds deadline = now_ns() + test::kPatience;
+  while (second.recv->status().is_ok() && now_ns() < deadline)
+    ASSERT_TRUE(b_->arm_and_wait(deadline, -1).is_ok());
+  EXPECT_EQ(second.recv->status().code(), Code::device_lost);
+  EXPECT_LT(now_ns(), deadline);
+}
+
 TEST_F(TransportEvents, A_completion_queue_that_failed_ends_the_connections_of_its_domain) {
   make_domains();
   const Connected link = connect();

@@ -165,26 +165,36 @@ void DomainState::on_empty_polls() {
 }
 
 void DomainState::check_devices() {
-  bool is_any_lost = false;
-  for (const Rail& rail : rails_->rails) {
-    rail.shared->take_events();
-    const PortEvents& events = rail.shared->events();
-    is_any_lost |= events.is_device_lost() || events.is_any_broken();
-    if (events.is_any_broken() && events.is_broken(rail.cq.get())) on_queue_failed(rail);
-  }
-  if (!is_any_lost) return;
-  const uint32_t used = seats_used_.load(std::memory_order_acquire);  // pairs with publish()
-  for (uint32_t i = 0; i < used; ++i)
-    if (Link* link = table_[i].load(std::memory_order_acquire); link != nullptr)
-      link->fail_if_device_gave_up();
+  for (const Rail& rail : rails_->rails) rail.shared->take_events();
+  end_lost();
 }
 
-void DomainState::on_queue_failed(const Rail& rail) {
+bool DomainState::end_lost() {
+  bool is_any_lost = false, has_failed = false;
+  for (const Rail& rail : rails_->rails) {
+    const PortEvents& events = rail.shared->events();
+    is_any_lost |= events.is_device_lost() || events.is_any_broken();
+    if (events.is_any_broken() && events.is_broken(rail.cq.get()))
+      has_failed |= on_queue_failed(rail);
+  }
+  if (!is_any_lost) return false;
   const uint32_t used = seats_used_.load(std::memory_order_acquire);  // pairs with publish()
   for (uint32_t i = 0; i < used; ++i)
     if (Link* link = table_[i].load(std::memory_order_acquire); link != nullptr)
+      has_failed |= link->fail_if_device_gave_up();
+  return has_failed;
+}
+
+bool DomainState::on_queue_failed(const Rail& rail) {
+  bool has_failed = false;
+  const uint32_t used = seats_used_.load(std::memory_order_acquire);  // pairs with publish()
+  for (uint32_t i = 0; i < used; ++i)
+    if (Link* link = table_[i].load(std::memory_order_acquire); link != nullptr) {
+      has_failed |= link->status().is_ok();
       link->fail(Status(Code::device_lost), "the completion queue of " + rail.port().info.device +
                                                 " failed: see the kernel log");
+    }
+  return has_failed;
 }
 
 void DomainState::check_control_sockets() {
@@ -221,6 +231,8 @@ Status DomainState::arm_and_wait(Nanoseconds deadline, int wake_fd) {
   for (Rail& rail : rails_->rails) NORIA_TRY(rail.cq.arm());
   // What came before the arming gives no event.
   if (poll() != 0) return {};
+  // What was read as another connection failed makes no descriptor readable.
+  if (end_lost()) return {};
 
   counters_.add(Counter::sleeps);
   collect_poll_set(wake_fd);

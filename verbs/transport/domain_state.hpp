@@ -69,9 +69,11 @@ class DomainState {
   [[gnu::noinline]] NORIA_HOT unsigned handle(Rail* rail, int got);
   NORIA_HOT void dispatch(const ibv_wc* wc, const ibv_wc* end);  // at least one
   NORIA_COLD void on_empty_polls();
-  NORIA_COLD void on_queue_failed(const Rail& rail);
+  NORIA_COLD bool on_queue_failed(const Rail& rail);  // true if a connection failed by it
   // Looks at what the devices reported; connections that lost their queue pair or device fail.
   NORIA_COLD void check_devices();
+  // The same of what was read already. True if one failed.
+  NORIA_COLD bool end_lost();
   // Looks at every control socket; connections whose peer is gone fail after what already arrived
   // was handled.
   NORIA_COLD void check_control_sockets();

@@ -266,11 +266,14 @@ const char* Link::reported_of(const End& end) const {
   return port.events().is_broken(end.qp.get()) ? kQueuePairLost : nullptr;
 }
 
-void Link::fail_if_device_gave_up() {
+bool Link::fail_if_device_gave_up() {
   for (uint32_t i = 0; i < qp_count() && status_.is_ok(); ++i)
-    if (const char* const reported = reported_of(qps_[i]); reported != nullptr)
+    if (const char* const reported = reported_of(qps_[i]); reported != nullptr) {
       fail(Status(Code::device_lost, Origin::async_event),
            qp_name(i) + ": " + reported + path_of(i));
+      return true;
+    }
+  return false;
 }
 
 std::string Link::describe() const {

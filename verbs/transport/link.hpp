@@ -70,8 +70,8 @@ class Link {
   NORIA_COLD void fail_by_completion(verbs::Completion completion, uint32_t qp);
   NORIA_COLD void fail_by_post(int error, uint32_t qp);
 
-  // Where its device reported that it failed, or a queue pair of ours.
-  NORIA_COLD void fail_if_device_gave_up();
+  // Where its device reported that it failed, or a queue pair of ours; true if it did now.
+  NORIA_COLD bool fail_if_device_gave_up();
 
   // Reads what the peer says. True when it is gone; fail_by_control() then gives up.
   NORIA_COLD bool is_peer_gone();
