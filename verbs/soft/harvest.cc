@@ -216,10 +216,13 @@ bool may_flush(Qp& qp) {
   const uint64_t mark = qp.source->mark.load(std::memory_order_acquire);
   const bool is_marked = (mark & kMarkBit) != 0 && mark_qpn(mark) == qp.qp_num;
   if (is_marked && qp.source_peer->is_alive()) return false;
-  // What arrived before the error comes first.
+  // What arrived before the error comes first. A notice is visible before the tail that counts it,
+  // and a message that went without a mark (send_unmarked()) may have no more than that by now.
+  const uint64_t head = qp.receive_head.load(kRelaxed);
+  Inbox inbox;
   const bool is_ours = qp.source->ring_to.load(std::memory_order_acquire) == qp.ring_name();
-  return !is_ours ||
-         qp.source->tail.load(std::memory_order_acquire) <= qp.receive_head.load(kRelaxed);
+  return !is_ours || (qp.source->tail.load(std::memory_order_acquire) <= head &&
+                      !(find_inbox(qp, &inbox) && inbox.has(head)));
 }
 
 void end_shared(Qp& qp) {
