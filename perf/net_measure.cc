@@ -14,7 +14,9 @@ uint64_t warmups_of(uint64_t bytes) { return std::clamp<uint64_t>(1_GiB / bytes,
 // Messages between two looks at the clock, which costs as much as a tenth of a small message: so
 // often that a test by time ends soon after its time.
 uint64_t messages_a_look(uint64_t bytes) { return std::clamp<uint64_t>(16_MiB / bytes, 1, 64); }
-// Of a latency test by time: the newest are kept.
+// More than any test gets to, and countable over all connections.
+constexpr uint64_t kNoEnd = uint64_t{1} << 48;
+// Of a latency test: the newest are kept.
 constexpr size_t kMostSamples = size_t{1} << 24;
 
 // Times the sends of one side, over all its connections.
@@ -33,7 +35,7 @@ class RateClock {
   uint64_t goal(uint64_t done) {
     if (done >= looked_ + a_look_) look(done);
     if (length_.messages != 0) return length_.messages;
-    return is_time_up_ ? 0 : UINT64_MAX / 4;
+    return is_time_up_ ? 0 : kNoEnd;
   }
   RateRow row(uint64_t bytes, uint64_t messages) const {
     const double seconds = static_cast<double>(now_ns() - start_) * 1e-9;
@@ -148,7 +150,7 @@ std::vector<double> measure_latency(NetLink& link, NetControl& control, uint64_t
   control.meet();
   std::vector<double> samples;
   if (begins) {
-    if (length.messages != 0) samples.reserve(length.messages);
+    samples.reserve(std::min<uint64_t>(length.messages, kMostSamples));
     const uint64_t warmups = warmups_of(bytes), a_look = messages_a_look(bytes);
     Nanoseconds start_time = 0;
     for (uint64_t i = 0;; ++i) {
