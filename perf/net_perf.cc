@@ -98,10 +98,19 @@ bool are_possible(const Options& options) {
          options.connections <= kMostConnections;
 }
 
+// Its first word. A failure before anything was asked is a stranger's, whatever its exit code.
+std::string what_is_asked(NetControl& control) {
+  try {
+    return control.receive(kTimeToAsk);
+  } catch (const ToolError& error) {
+    throw ToolError(Exit::peer, error.what());
+  }
+}
+
 // What the client asks of both sides. Throws ToolError: peer for a stranger, usage where the server
 // was given something else.
 Options take_terms(NetControl& control, const CLI::App& app, Options options) {
-  const Json theirs = Json::parse(control.receive(kTimeToAsk), nullptr, false);
+  const Json theirs = Json::parse(what_is_asked(control), nullptr, false);
   const Json mine = terms_of(options);
   const ToolError is_other(Exit::peer, control.peer() + " is a net_perf of another version");
   for (const Terms& term : kTerms) {

@@ -75,17 +75,17 @@ TEST(Net_perf, All_sizes_are_23_rows_in_every_mode) {
 TEST(Net_perf, Several_connections_carry_their_messages_side_by_side) {
   for (const Words& mode : {Words{}, Words{"-b"}, Words{"-D", "0.05"}}) {
     const Words length = mode == Words{"-D", "0.05"} ? Words{} : Words{"-n", "30"};
-    const ToolEnd end = run_locally(mode + length + Words{"-q", "3", "-s", "4K"});
+    const ToolEnd end = run_locally(mode + length + Words{"-q", "4", "-s", "4K"});
     ASSERT_EQ(end.exit_code, 0) << end.err;
     const auto rows = rows_of(end.out);
     ASSERT_EQ(rows.size(), 1U) << end.out;
     // Expect: as perftest, all of them.
     if (!length.empty()) {
-      EXPECT_EQ(rows[0][1], 90) << end.out;
+      EXPECT_EQ(rows[0][1], 120) << end.out;
     } else {
       EXPECT_GT(rows[0][1], 0) << end.out;
     }
-    EXPECT_NE(end.out.find("# 3 connections, of each 8 in flight"), std::string::npos) << end.out;
+    EXPECT_NE(end.out.find("# 4 connections, of each 8 in flight"), std::string::npos) << end.out;
   }
 }
 
@@ -202,9 +202,9 @@ Fd say(const std::string& port, const std::string& words) {
 }
 
 // In a frame of net_perf's.
-std::string framed(const std::string& terms) {
-  const uint32_t header[]{0x6e706631, 0, 0, static_cast<uint32_t>(terms.size())};
-  return std::string(reinterpret_cast<const char*>(header), sizeof header) + terms;
+std::string framed(const std::string& text, uint32_t kind = 0, uint32_t code = 0) {
+  const uint32_t header[]{0x6e706631, kind, code, static_cast<uint32_t>(text.size())};
+  return std::string(reinterpret_cast<const char*>(header), sizeof header) + text;
 }
 
 // The server refused so many with a line each, and then served the right one.
@@ -246,6 +246,12 @@ TEST(Net_perf, A_server_waits_on_after_strangers) {
   const Fd rubbish = say(server.port, "GET / HTTP/1.1\r\n\r\n");
   const Fd larger_than_any = say(server.port, std::string("1fpn") + std::string(12, '\xff'));
   expect_served(server, 2, " is no net_perf, or one of another version");
+}
+
+TEST(Net_perf, A_server_waits_on_after_who_fails_before_it_asks) {
+  Server server;
+  const Fd failed = say(server.port, framed("no device", 1, 2));
+  expect_served(server, 1, ": no device");
 }
 
 TEST(Net_perf, A_server_waits_on_after_who_says_nothing_or_half_a_word) {
