@@ -266,6 +266,7 @@ class Parser {
       if (line.ends_with('\r')) line.remove_suffix(1);
       take_line(line);
     }
+    line_number_ = std::max(line_number_, 1U);  // of an empty file
     if (failure_.empty() && !has_head_) refuse(1, "", "noria_table,1 as the first line");
     if (!failure_.empty()) return std::move(failure_);
     for (Row& row : table_.rows) row.max_regret = table_.max_regret;

@@ -78,7 +78,7 @@ TEST(Tuner_table, Names_are_read_in_any_case_and_blanks_around_values_do_not_cou
 TEST(Tuner_table, What_is_wrong_is_said_with_line_column_and_what_was_expected) {
   const auto with = [](const std::string& columns) { return kHead + columns; };
   const std::pair<std::string, const char*> cases[]{
-      {"", "t.csv:0:1: '' stands where noria_table,1 as the first line was expected"},
+      {"", "t.csv:1:1: '' stands where noria_table,1 as the first line was expected"},
       {"noria_table,2\n", "t.csv:1:1: 'noria_table' stands where noria_table,1"},
       {"noria_table,1,1\n", "t.csv:1:1: "},
       {kRow, "t.csv:1:1: 'all_reduce' stands where noria_table,1"},
@@ -133,6 +133,11 @@ TEST(Tuner_table, Only_a_regular_file_of_some_megabytes_is_read) {
   ASSERT_EQ(truncate(path.c_str(), static_cast<off_t>(kMostTableBytes) + 1), 0);
   EXPECT_TRUE(read_table(path).failure().starts_with(path + ": has 16777217 bytes")) << path;
   unlink(path.c_str());
+}
+
+TEST(Tuner_table, A_file_that_does_not_say_how_long_it_is_counts_as_empty) {
+  // Its first byte cannot be read.
+  EXPECT_TRUE(read_table("/proc/self/mem").failure().starts_with("/proc/self/mem:1:1: ''"));
 }
 
 TEST(Tuner_table, A_row_is_for_the_hardware_that_it_names) {
