@@ -1,9 +1,10 @@
 // noria_tune: works on the tables that NCCL's tuner chooses by.
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <memory>
 
 #include "perf/command_line.hpp"
 #include "perf/exit_codes.hpp"
@@ -20,16 +21,13 @@ constexpr const char* kHelp =
     "Usage: noria_tune check TABLE...\n"
     "       noria_tune rows LOG...\n"
     "\n"
-    "  check   whether each table is understood, and what cannot be meant in it: rows that are "
-    "never\n"
-    "          reached, that contradict each other, or that count before a faster one\n"
-    "  rows    what nccl-tests measured, one line a row, of its output as logs have it: versions "
-    "since\n"
-    "          2.13, tags of mpirun and srun, rows that other lines cut, several tables. Columns "
-    "are\n"
-    "          cut by tabs; - is what the log has not. A table that is not to be trusted is named "
-    "on\n"
-    "          standard error\n"
+    "  check   whether each table is understood, and what cannot be meant in it: rows that\n"
+    "          are never reached, that contradict each other, or that count before a faster\n"
+    "          one; of tables of up to 10000 rows\n"
+    "  rows    what nccl-tests measured, one line a row, of its output as logs have it:\n"
+    "          versions since 2.13, tags of mpirun and srun, rows that other lines cut,\n"
+    "          several tables. Columns are cut by tabs; - is what the log has not. A table\n"
+    "          that is not to be trusted is named on standard error\n"
     "\n"
     "Options:\n"
     "  -h,--help  this text\n"
@@ -37,21 +35,34 @@ constexpr const char* kHelp =
     "  noria_tune check ours.csv && NORIA_TUNER_TABLE=$PWD/ours.csv srun ...\n"
     "  all_reduce_perf -b 8 -e 8G -f 2 | tee log; noria_tune rows log\n"
     "\n"
-    "Exit: 0 all is well, 1 a table has what cannot be meant, 2 usage, or a file that is not what "
-    "it\n"
-    "should be.\n";
+    "Exit: 0 all is well, 1 a table has what cannot be meant, 2 usage, or a file that is not\n"
+    "what it should be.\n";
 
+constexpr size_t kMostRowsCompared = 10'000;  // each with each: half a second
+constexpr size_t kLongestLog = size_t{256} << 20;
+
+// Pipes too, so the end is not known before it is read.
 std::string read_log(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || file.bad())
-    throw usage_error(path + ": cannot be read: " + std::strerror(errno));
+  const auto cannot = [&](const std::string& why) { return usage_error(path + ": " + why); };
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  if (file == nullptr) throw cannot("cannot be read: " + std::string(std::strerror(errno)));
+  std::string text;
+  std::vector<char> piece(1 << 20);
+  while (const size_t bytes = std::fread(piece.data(), 1, piece.size(), file.get())) {
+    text.append(piece.data(), bytes);
+    if (text.size() > kLongestLog) throw cannot("is longer than any log: 256 MiB");
+  }
+  if (std::ferror(file.get()) != 0)
+    throw cannot("cannot be read: " + std::string(std::strerror(errno)));
   return text;
 }
 
 Exit check(const std::string& path) {
   const auto table = plugin::tuner::read_table(path);
   if (!table) throw usage_error(table.failure());
+  if (table->rows.size() > kMostRowsCompared)
+    throw usage_error(path + ": has " + std::to_string(table->rows.size()) +
+                      " rows, and each is compared with each: check it in parts of 10000");
   const std::vector<std::string> findings = plugin::tuner::review(*table);
   for (const std::string& finding : findings)
     std::printf("%s: %s\n", path.c_str(), finding.c_str());

@@ -66,8 +66,7 @@ void say_devices(const Setup& setup) {
   if (setup.provider->kind() == verbs::ProviderKind::software)
     log(LogLevel::info,
         "noria: the software HCA may place a line of 128 bytes in parts: noria's tuner leaves "
-        "LL128 "
-        "out; without it, or before NCCL 2.22, set NCCL_PROTO=^LL128");
+        "LL128 out; without it, or before NCCL 2.22, set NCCL_PROTO=^LL128");
 }
 
 }  // namespace

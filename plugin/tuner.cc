@@ -58,7 +58,7 @@ void init_tuner(void** context, uint64_t communicator, size_t ranks, size_t node
   auto tuner = std::make_unique<TunerContext>();
   const tuner::Facts facts{.ranks = ranks, .nodes = nodes};
   tuner->index = tuner::Index::make(setup->tuning.table, facts);
-  tuner->tears_lines = setup->provider->kind() == verbs::ProviderKind::software && nodes > 1;
+  tuner->tears_lines = setup->provider->kind() == verbs::ProviderKind::software;
   tuner->user_chooses = !setup->params.nccl_algo.empty() || !setup->params.nccl_proto.empty();
   if (constants != nullptr) apply(setup->tuning.table.constants, constants);
   tuner->setup = std::move(setup);

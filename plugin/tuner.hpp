@@ -3,7 +3,7 @@
 // Every call answers success: an error would end the operation. What cannot be used is left as NCCL
 // gave it. Where noria is off, there are no rows and NCCL's own choices stand.
 //
-// - LL128 is ignored between nodes over a device that may place a line of 128 bytes in parts.
+// - LL128 is ignored over a device that may place a line of 128 bytes in parts.
 // - get_choice() makes the row's algorithm and protocol the cheapest, and never one that NCCL or
 //   the user ignores. Channels stay 0, NCCL's own, unless the row says a number.
 // - get_chunk() changes the chunk where a row of this algorithm and protocol has one for the bytes

@@ -131,19 +131,19 @@ TEST_P(NcclTuner, A_gain_below_max_regret_leaves_NCCLs_choice) {
   EXPECT_EQ(choose(16_MiB), chosen(Algorithm::ring, Protocol::simple));
 }
 
-TEST_P(NcclTuner, LL128_is_ignored_between_nodes_of_the_software_HCA) {
+TEST_P(NcclTuner, LL128_is_ignored_over_the_software_HCA) {
   if (GetParam() == 2) return;  // has no costs: a line at the start says what to set
   use(row("*", "Ring,LL128,0,0"));
   costs_.of(Algorithm::tree, Protocol::ll128) = 1;
   EXPECT_EQ(choose(1_MiB), kOfNccl);
   EXPECT_EQ(costs_.of(Algorithm::tree, Protocol::ll128), kIgnoredCost);
   EXPECT_TRUE(was_logged("noria's tuner leaves LL128 out"));
-  // Within a node no line goes over the device.
+  // Expect: within a node too, where NCCL may be told to go over the net.
   void* const alone = tuner_.init(8, 1);
   costs_ = CostTable(GetParam());
   costs_.of(Algorithm::tree, Protocol::ll128) = 1;
-  EXPECT_EQ(tuner_.choose(alone, Collective::all_reduce, 1_MiB, costs_),
-            chosen(Algorithm::tree, Protocol::ll128));
+  EXPECT_EQ(tuner_.choose(alone, Collective::all_reduce, 1_MiB, costs_), kOfNccl);
+  EXPECT_EQ(costs_.of(Algorithm::tree, Protocol::ll128), kIgnoredCost);
   tuner_.finalize(alone);
 }
 

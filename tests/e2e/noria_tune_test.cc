@@ -35,6 +35,14 @@ TEST_F(NoriaTune, Check_says_that_a_table_is_well_or_what_is_not) {
   EXPECT_NE(broken.err.find(path_ + ":2:"), std::string::npos) << broken.err;
 }
 
+TEST_F(NoriaTune, A_table_too_long_to_compare_each_row_with_each_is_refused) {
+  std::string table = "noria_table,1\n";
+  for (int i = 0; i < 10'001; ++i) table += "all_reduce,*,2,8,*,*,*,*,Ring,LL,0,0,-,-,made up\n";
+  const ToolEnd end = run("check", table);
+  EXPECT_EQ(end.exit_code, 2);
+  EXPECT_NE(end.err.find("has 10001 rows"), std::string::npos) << end.err;
+}
+
 TEST_F(NoriaTune, Rows_are_what_a_log_has_and_doubts_stand_on_standard_error) {
   const ToolEnd end = run("rows",
                           "# size count type time algbw busbw error time algbw busbw error\n"
@@ -56,7 +64,9 @@ TEST_F(NoriaTune, Bad_usage_is_one_line_and_exit_2) {
                                              {"noria_tune", "check"},
                                              {"noria_tune", "check", "--json", "x"},
                                              {"noria_tune", "check", "/nowhere/x"},
-                                             {"noria_tune", "rows", "/nowhere/x"}}) {
+                                             {"noria_tune", "rows", "/nowhere/x"},
+                                             {"noria_tune", "rows", "/"},
+                                             {"noria_tune", "rows", "/dev/zero"}}) {
     const ToolEnd end = run_tool_to_end(command);
     EXPECT_EQ(end.exit_code, 2);
     EXPECT_EQ(lines_of(end.err).size(), 1u) << end.err;

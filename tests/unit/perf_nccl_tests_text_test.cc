@@ -144,5 +144,12 @@ TEST(Nccl_tests_text, A_table_that_is_not_to_be_trusted_says_why) {
             "line 3 has wrong results");
 }
 
+TEST(Nccl_tests_text, A_line_of_any_length_is_passed_over) {
+  for (const char* start : {"Rank 1 ", "NCCL_ALGO=\"", "all_reduce_perf"}) {
+    const std::string endless = std::string(start) + std::string(1 << 20, 'a') + "\n";
+    EXPECT_EQ(only_row(run_of(endless + kRow)).bytes, 4096u);
+  }
+}
+
 }  // namespace
 }  // namespace noria::perf
