@@ -6,10 +6,12 @@
 #include <cctype>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string_view>
 
 #include "base/params.hpp"
+#include "plugin/tuner/table.hpp"
 #include "verbs/api.hpp"
 #include "verbs/transport/interfaces.hpp"
 #include "verbs/transport/limits.hpp"
@@ -24,6 +26,13 @@ Finding check_variables(const Machine& machine) {
   if (machine.is_disabled)
     return {"variables", "NORIA_DISABLE turns the NCCL plugin off", "unset it to use noria"};
   return {"variables", "every one is as it should be", ""};
+}
+
+Finding check_tuner(const Machine& machine) {
+  if (machine.bad_table.empty())
+    return {"tuner", machine.tuner_table + ": " + std::to_string(machine.tuner_rows) + " rows", ""};
+  return {"tuner", "the tuner leaves all choices to NCCL: " + machine.bad_table,
+          "mend the table (noria_tune check FILE), or unset NORIA_TUNER_TABLE"};
 }
 
 Finding check_library(const Machine& machine) {
@@ -143,6 +152,31 @@ std::vector<Finding> check_nccl(const Machine& machine) {
   return findings;
 }
 
+// What NCCL's variable for a row stands for: the value where noria's own is left out, or nothing
+// where it is refused.
+std::optional<std::string> value_by_nccl(const char* const* environment, const ParamRow& row) {
+  const std::string own = std::string(row.name) + "=";
+  std::vector<const char*> others;
+  for (const char* const* entry = environment; *entry != nullptr; ++entry)
+    if (!std::string_view(*entry).starts_with(own)) others.push_back(*entry);
+  others.push_back(nullptr);
+  const auto params = load_params(others.data());
+  if (params)
+    for (const ParamRow& other : param_rows(*params))
+      if (std::string_view(other.name) == row.name) return other.value;
+  return std::nullopt;
+}
+
+void read_tuner_table(const Params& params, Machine* machine) {
+  if (!params.tuner || params.tuner_table.empty()) return;
+  machine->tuner_table = printable(params.tuner_table);
+  const auto table = plugin::tuner::read_table(params.tuner_table);
+  if (table)
+    machine->tuner_rows = table->rows.size();
+  else
+    machine->bad_table = printable(table.failure());
+}
+
 bool this_process_may_lock_all() {
   std::ostringstream status;
   status << std::ifstream("/proc/self/status").rdbuf();
@@ -182,12 +216,13 @@ Machine read_machine(const char* const* environment) {
   for (const ParamRow& row : param_rows(*params)) {
     const auto other = machine.nccl.find(row.nccl_name);
     if (row.source != row.name || other == machine.nccl.end()) continue;
-    if (!other->second.empty() && other->second != row.value)
+    if (!other->second.empty() && value_by_nccl(environment, row) != row.value)
       machine.overridden.push_back(std::string(row.name) + "=" + row.value + " holds, and not " +
                                    other->first + "=" + printable(other->second));
   }
   machine.is_disabled = params->disable;
   if (machine.is_disabled) return machine;
+  read_tuner_table(*params, &machine);
   machine.wants_roce_v1 = params->roce_version == 1;
   const auto provider = verbs::open_provider(*params, verbs::Use::plugin);
   if (!provider) {
@@ -210,6 +245,7 @@ std::vector<Finding> check_machine(const Machine& machine) {
   std::vector<Finding> findings{check_variables(machine)};
   for (const std::string& both : machine.overridden) findings.push_back({"variables", both, ""});
   const bool is_on = findings[0].is_ok();
+  if (is_on && !machine.tuner_table.empty()) findings.push_back(check_tuner(machine));
   if (is_on) findings.push_back(check_library(machine));
   if (is_on && findings.back().is_ok()) {
     findings.push_back(check_ports(machine));

@@ -25,6 +25,9 @@ struct Finding {
 struct Machine {
   std::string bad_variable;  // what load_params() refused; then there is no provider
   bool is_disabled = false;  // by NORIA_DISABLE
+  std::string tuner_table;   // what the tuner reads; empty: none
+  size_t tuner_rows = 0;
+  std::string bad_table;  // why it is refused; the tuner chooses nothing then
   // Of noria's variables and NCCL's for the same that say different things: which of them holds.
   std::vector<std::string> overridden;
   std::string no_provider;  // why the plugin has none; empty where it has

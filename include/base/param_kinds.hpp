@@ -39,13 +39,17 @@ struct TextKind {
   std::string accepts() const { return std::string(form); }
 };
 
-// One of "a|b|c".
+// One of "a|b|c"; where on and off are among them, as BoolKind spells them too.
 struct ChoiceKind {
   std::string_view choices;
 
   bool read(std::string_view text, std::string* out) const {
-    if (!is_choice(text, choices)) return false;
-    *out = text;
+    bool is_on = false;
+    const bool is_switch =
+        is_choice("on", choices) && is_choice("off", choices) && parse_bool(text, &is_on);
+    const std::string_view word = !is_switch ? text : is_on ? "on" : "off";
+    if (!is_choice(word, choices)) return false;
+    *out = word;
     return true;
   }
   std::string written(const std::string& value) const { return value; }

@@ -52,7 +52,7 @@ namespace detail {
 // The two names of a row, and NCCL's words for noria's.
 struct ParamNames {
   const char* noria;
-  std::string_view nccl, nccl_words;  // "0=off 1=on", "17..128=16 *"
+  std::string_view nccl, nccl_words;  // "0=off ..=on", "17..128=16 *"
   const char* sentence;
 
   ParamNames(const char* own, std::string_view other, const char* says)
@@ -71,25 +71,27 @@ struct ParamNames {
   }
   // Whether some of NCCL's numbers are out of our range.
   bool has_range() const { return nccl_words.ends_with('*'); }
-  // "0|1", of NCCL's words.
+  // "0|1|any other number", of NCCL's words.
   std::string nccl_accepts(std::string otherwise) const {
     if (nccl_words.empty() || has_range()) return otherwise;
     std::string text;
     for (std::string_view rest = nccl_words; !rest.empty();) {
       std::string_view pair = take_until(&rest, ' ');
-      text += (text.empty() ? "" : "|") + std::string(take_until(&pair, '='));
+      const std::string_view theirs = take_until(&pair, '=');
+      text += (text.empty() ? "" : "|") + std::string(theirs == ".." ? "any other number" : theirs);
     }
     return text;
   }
 
  private:
-  // Whether `word` is a number of "17..128".
+  // Whether `word` is a number of "17..128", of "17.." or of "..".
   static bool is_in_range(std::string_view word, std::string_view range) {
     const size_t dots = range.find("..");
-    uint64_t number = 0, least = 0, most = 0;
-    return dots != std::string_view::npos && parse_uint(word, &number) &&
-           parse_uint(range.substr(0, dots), &least) && parse_uint(range.substr(dots + 2), &most) &&
-           least <= number && number <= most;
+    int64_t number = 0, least = INT64_MIN, most = INT64_MAX;
+    if (dots == std::string_view::npos || !parse_nccl_int(word, &number)) return false;
+    const std::string_view first = range.substr(0, dots), last = range.substr(dots + 2);
+    return (first.empty() || parse_nccl_int(first, &least)) &&
+           (last.empty() || parse_nccl_int(last, &most)) && least <= number && number <= most;
   }
 };
 

@@ -46,6 +46,16 @@ TEST(Params, Choices_are_listed_when_refused) {
   EXPECT_NE(refused.failure().find("auto|cma|shm"), std::string::npos);
 }
 
+TEST(Params, On_and_off_among_choices_are_spelled_as_booleans_are) {
+  EXPECT_EQ(load({"NORIA_ADAPTIVE_ROUTING=1"})->adaptive_routing, "on");
+  EXPECT_EQ(load({"NORIA_ADAPTIVE_ROUTING=false"})->adaptive_routing, "off");
+  EXPECT_EQ(load({"NORIA_SPLIT_DATA_ON_QPS=0"})->split, "off");
+  EXPECT_EQ(load({"NORIA_RELAXED_ORDERING=auto"})->relaxed_ordering, "auto");
+  EXPECT_EQ(load({"NORIA_ADAPTIVE_ROUTING=2"}).failure(),
+            "NORIA_ADAPTIVE_ROUTING: '2' is not accepted; it takes auto|on|off");
+  EXPECT_FALSE(load({"NORIA_RING_FETCH=1"})) << "it has no on";
+}
+
 TEST(Params, Reals_refuse_what_is_not_a_number) {
   EXPECT_DOUBLE_EQ(load({"NORIA_SOFT_RATE_GBIT=8.25"})->soft_rate_gbit, 8.25);
   EXPECT_FALSE(load({"NORIA_SOFT_RATE_GBIT=nan"}).is_ok());
@@ -159,7 +169,7 @@ TEST(Params, Nccls_words_are_put_into_ours) {
   EXPECT_EQ(load({"NCCL_IB_SPLIT_DATA_ON_QPS=1"})->split, "on");
   EXPECT_EQ(load({"NCCL_IB_GID_INDEX=-1"})->gid_index, std::nullopt);
   EXPECT_EQ(load({"NCCL_IB_SL=0x3"})->service_level, 3u);
-  EXPECT_FALSE(load({"NORIA_RELAXED_ORDERING=0"})) << "NCCL's words are for NCCL's name";
+  EXPECT_FALSE(load({"NORIA_RELAXED_ORDERING=2"})) << "NCCL's words are for NCCL's name";
   EXPECT_EQ(load({"NCCL_IB_PKEY=2"})->pkey_index, 2u) << "a row, as to NCCL";
 }
 
@@ -199,6 +209,51 @@ TEST(Params, What_NCCL_takes_and_noria_has_not_is_the_nearest_and_said) {
   EXPECT_FALSE(load({"NCCL_IB_TIMEOUT=32"}));
   EXPECT_FALSE(load({"NORIA_QPS_PER_CONNECTION=17"}));
   EXPECT_FALSE(load({"NORIA_ACK_TIMEOUT=0"}));
+}
+
+TEST(Params, What_NCCL_takes_for_on_is_on) {
+  // Expect: as NCCL, which asks whether the number is 0.
+  for (const char* on : {"1", "2", "-1", "0x10"}) {
+    const auto with = [on](const char* name) { return std::string(name) + "=" + on; };
+    EXPECT_EQ(load({with("NCCL_IB_ADAPTIVE_ROUTING").c_str()})->adaptive_routing, "on") << on;
+    EXPECT_EQ(load({with("NCCL_IB_SPLIT_DATA_ON_QPS").c_str()})->split, "on") << on;
+    EXPECT_TRUE(load({with("NCCL_IB_ECE_ENABLE").c_str()})->ece) << on;
+    EXPECT_TRUE(load({with("NCCL_GDR_FLUSH_DISABLE").c_str()})->flush_disable) << on;
+  }
+  EXPECT_EQ(load({"NCCL_IB_ADAPTIVE_ROUTING=-2"})->adaptive_routing, "auto");
+  EXPECT_EQ(load({"NCCL_IB_ADAPTIVE_ROUTING=0"})->adaptive_routing, "off");
+  EXPECT_FALSE(load({"NCCL_IB_ECE_ENABLE=00"})->ece);
+  EXPECT_FALSE(load({"NCCL_IB_ECE_ENABLE=off"})->ece) << "noria's words stay";
+  EXPECT_TRUE(load({"NCCL_IB_ECE_ENABLE=1"})->notices.empty());
+  EXPECT_EQ(load({"NCCL_IB_ECE_ENABLE=2"})->notices,
+            std::vector<std::string>{"NCCL_IB_ECE_ENABLE=2: 1 is taken, for noria takes 0|1"});
+
+  // No number.  Expect: refused, with all that is one.
+  EXPECT_EQ(load({"NCCL_IB_ADAPTIVE_ROUTING=yes"}).failure(),
+            "NCCL_IB_ADAPTIVE_ROUTING: 'yes' is not accepted; it takes 0|-2|any other number "
+            "(NORIA_ADAPTIVE_ROUTING is taken instead where it is set)");
+  EXPECT_FALSE(load({"NCCL_IB_ECE_ENABLE=yes"}));
+  EXPECT_FALSE(load({"NCCL_IB_ECE_ENABLE=0x8000000000000000"}));
+}
+
+TEST(Params, NCCLs_threshold_of_adaptive_routing_may_be_its_default_or_out_of_reach) {
+  const auto by_default = load({"NCCL_IB_AR_THRESHOLD=-2"});
+  ASSERT_TRUE(by_default) << by_default.failure();
+  EXPECT_EQ(by_default->adaptive_threshold_bytes, Params{}.adaptive_threshold_bytes);
+  for (const char* never : {"NCCL_IB_AR_THRESHOLD=4294967296", "NCCL_IB_AR_THRESHOLD=1073741825",
+                            "NCCL_IB_AR_THRESHOLD=0x7fffffffffffffff"}) {
+    const auto params = load({never});
+    ASSERT_TRUE(params) << params.failure();
+    EXPECT_EQ(params->adaptive_threshold_bytes, 1_GiB);
+    EXPECT_EQ(params->notices.size(), 1u) << never;
+  }
+  EXPECT_EQ(load({"NCCL_IB_AR_THRESHOLD=4294967296"})->notices[0],
+            "NCCL_IB_AR_THRESHOLD=4294967296: 1G is taken, for noria takes 0 to 1G bytes");
+  // What noria has.  Expect: as it stands, and nothing to say.
+  const auto most = load({"NCCL_IB_AR_THRESHOLD=1073741824"});
+  EXPECT_EQ(most->adaptive_threshold_bytes, 1_GiB);
+  EXPECT_TRUE(most->notices.empty());
+  EXPECT_FALSE(load({"NORIA_AR_THRESHOLD=-2"}));
 }
 
 TEST(Params, A_device_on_which_NCCL_itself_may_run_leaves_its_names_alone) {

@@ -9,7 +9,7 @@ if(TARGET noria_perf_pure)
   noria_test(NAME perf_net_report_test LABELS unit SOURCES unit/perf_net_report_test.cc
              LIBS noria_perf_pure)
   noria_test(NAME perf_machine_check_test LABELS unit SOURCES unit/perf_machine_check_test.cc
-             LIBS noria_machine_check)
+             LIBS noria_machine_check noria_tuner)
   noria_test(NAME perf_table_test LABELS unit SOURCES unit/perf_table_test.cc LIBS noria_perf_pure)
   noria_test(NAME perf_nccl_tests_text_test LABELS unit SOURCES unit/perf_nccl_tests_text_test.cc
              LIBS noria_perf_pure)

@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "plugin/tuner/table.hpp"
+
 namespace noria::perf {
 namespace {
 
@@ -83,6 +89,58 @@ TEST(Machine_check, Which_of_two_variables_for_the_same_holds_is_said_and_not_wr
   EXPECT_EQ(check_machine(machine)[1].says, read.overridden[0]);
   machine.is_disabled = true;
   EXPECT_EQ(line_of(machine, "ports"), "no finding");
+}
+
+TEST(Machine_check, Two_variables_that_stand_for_the_same_do_not_differ) {
+  const auto overridden = [](const char* ours, const char* nccls) {
+    const char* const environment[] = {ours, nccls, "NORIA_DISABLE=1", nullptr};
+    return read_machine(environment).overridden;
+  };
+  EXPECT_TRUE(overridden("NORIA_ACK_TIMEOUT=20", "NCCL_IB_TIMEOUT=0x14").empty());
+  EXPECT_TRUE(overridden("NORIA_RELAXED_ORDERING=on", "NCCL_IB_PCI_RELAXED_ORDERING=1").empty());
+  EXPECT_TRUE(overridden("NORIA_AR_THRESHOLD=64K", "NCCL_IB_AR_THRESHOLD=65536").empty());
+  EXPECT_EQ(overridden("NORIA_ACK_TIMEOUT=14", "NCCL_IB_TIMEOUT=0x14"),
+            std::vector<std::string>{"NORIA_ACK_TIMEOUT=14 holds, and not NCCL_IB_TIMEOUT=0x14"});
+  // What is no value at all.  Expect: different from any.
+  EXPECT_EQ(overridden("NORIA_ACK_TIMEOUT=14", "NCCL_IB_TIMEOUT=99").size(), 1u);
+  EXPECT_EQ(overridden("NORIA_HCA=", "NCCL_IB_HCA=mlx5_0:x").size(), 1u);
+}
+
+TEST(Machine_check, A_table_that_the_tuner_cannot_read_is_wrong) {
+  Machine machine = good_machine();
+  EXPECT_EQ(line_of(machine, "tuner"), "no finding");
+  machine.tuner_table = "/etc/noria.table";
+  machine.tuner_rows = 12;
+  EXPECT_EQ(line_of(machine, "tuner"), "/etc/noria.table: 12 rows");
+  EXPECT_EQ(wrong(machine), "");
+  machine.bad_table = "/etc/noria.table:3:1: no such collective";
+  EXPECT_EQ(line_of(machine, "tuner"),
+            "the tuner leaves all choices to NCCL: /etc/noria.table:3:1: no such collective");
+  EXPECT_NE(wrong(machine).find("tuner: mend the table"), std::string::npos);
+}
+
+TEST(Machine_check, The_table_of_the_tuner_is_read_where_the_tuner_is_on) {
+  const auto read = [](const std::string& path, const char* tuner) {
+    const std::string table = "NORIA_TUNER_TABLE=" + path;
+    const char* const environment[] = {table.c_str(), tuner, "NORIA_SOFT=1", nullptr};
+    return read_machine(environment);
+  };
+  EXPECT_EQ(read("/nosuch", "NORIA_TUNER=1").bad_table,
+            "/nosuch: cannot be read: No such file or directory");
+  EXPECT_EQ(read("/nosuch", "NORIA_TUNER=0").tuner_table, "");
+  EXPECT_EQ(read("", "NORIA_TUNER=1").tuner_table, "");
+
+  std::string directory = testing::TempDir() + "noria_table_XXXXXX";
+  ASSERT_NE(::mkdtemp(directory.data()), nullptr);
+  const std::string path = directory + "/table";
+  std::ofstream(path) << "no table\n";
+  EXPECT_EQ(read(path, "NORIA_TUNER=1").bad_table.find(path + ":1:"), 0u);
+  plugin::tuner::Table good;
+  good.rows.emplace_back().provenance = "modelled";
+  std::ofstream(path) << plugin::tuner::text_of(good);
+  EXPECT_EQ(read(path, "NORIA_TUNER=1").bad_table, "");
+  EXPECT_EQ(read(path, "NORIA_TUNER=1").tuner_rows, 1u);
+  std::filesystem::remove_all(directory);
 }
 
 TEST(Machine_check, A_port_that_is_down_is_wrong_only_where_none_is_up) {
