@@ -1,7 +1,9 @@
 // A library that a logger belongs to, as NCCL's does, and that knows its version. What is logged
 // goes to whoever set the sink.
 #include <cstdarg>
-#include <cstdio>
+
+#include "plugin/abi/log_text.hpp"
+#include "plugin/abi/result.hpp"
 
 #define NORIA_SHOWN extern "C" [[gnu::visibility("default")]]
 
@@ -16,12 +18,11 @@ NORIA_SHOWN int ncclGetVersion(int* version) {
 
 NORIA_SHOWN void fake_nccl_log_to(void (*to)(int level, const char* text)) { sink = to; }
 
-NORIA_SHOWN void fake_nccl_log(int level, unsigned long, const char*, int, const char* format,
-                               ...) {
-  char text[2048];
+NORIA_SHOWN void fake_nccl_log(noria::plugin::abi::LogLevel level, unsigned long, const char*, int,
+                               const char* format, ...) {
   va_list args;
   va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
+  const std::string text = noria::plugin::abi::log_text(format, args);
   va_end(args);
-  if (sink != nullptr) sink(level, text);
+  if (sink != nullptr) sink(static_cast<int>(level), text.c_str());
 }
