@@ -62,7 +62,7 @@ std::string_view without_label(std::string_view line) {
       (at + 1 == line.size() || is_blank(line[at + 1]) || line[at + 1] == '#'))
     return without_blanks(line.substr(at + 1));
   const size_t close = line.starts_with('[') ? line.find("]:") : std::string_view::npos;
-  if (close != std::string_view::npos && close < 16) return without_blanks(line.substr(close + 2));
+  if (close < 16) return without_blanks(line.substr(close + 2));  // npos is above
   return line;
 }
 
