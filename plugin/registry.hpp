@@ -7,8 +7,7 @@
 // NCCL's threads may still be running.
 //
 // A pointer that is closed or none of ours is found out here, by set-up calls; the data path does
-// not come by, and finds out what is closed by
-// verbs/transport/kept_storage.hpp.
+// not come by, and finds out what is closed: verbs/transport/kept_storage.hpp.
 //
 // Threads: any thread.
 #pragma once

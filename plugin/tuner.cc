@@ -38,6 +38,15 @@ NORIA_COLD void on_ll128_alone(const TunerContext& tuner) {
       "128 bytes in parts: results may be wrong; let NCCL_PROTO have another");
 }
 
+// The first row for the operation that `is_meant`, or null.
+template <class IsMeant>
+const Row* first_row(const TunerContext& tuner, int collective, size_t bytes,
+                     const IsMeant& is_meant) {
+  for (const uint32_t place : tuner.index.find(static_cast<tuner::Collective>(collective), bytes))
+    if (const Row& row = tuner.setup->tuning.table.rows[place]; is_meant(row)) return &row;
+  return nullptr;
+}
+
 // Version 2 does not say what NCCL could do; these it always can.
 bool is_safe_without_costs(const Row& row, bool has_nvls) {
   if (row.protocol == tuner::Protocol::ll128) return false;
@@ -90,29 +99,24 @@ void get_choice_without_costs(void* context, int collective, size_t bytes, bool 
   const TunerContext* const tuner = tuner_of(context);
   if (tuner == nullptr || tuner->user_chooses || !is_collective(collective)) return;
   if (algorithm == nullptr || protocol == nullptr) return;
-  for (const uint32_t place :
-       tuner->index.find(static_cast<tuner::Collective>(collective), bytes)) {
-    const Row& row = tuner->setup->tuning.table.rows[place];
-    if (!is_safe_without_costs(row, has_nvls)) continue;
-    *algorithm = static_cast<int>(row.algorithm);
-    *protocol = static_cast<int>(row.protocol);
-    if (channels != nullptr && row.channels != 0) *channels = row.channels;
-    return;
-  }
+  const Row* const row = first_row(*tuner, collective, bytes, [&](const Row& candidate) {
+    return is_safe_without_costs(candidate, has_nvls);
+  });
+  if (row == nullptr) return;
+  *algorithm = static_cast<int>(row->algorithm);
+  *protocol = static_cast<int>(row->protocol);
+  if (channels != nullptr && row->channels != 0) *channels = row->channels;
 }
 
 void get_chunk(void* context, int collective, size_t bytes, int algorithm, int protocol,
                size_t* chunk_bytes) {
   const TunerContext* const tuner = tuner_of(context);
   if (tuner == nullptr || chunk_bytes == nullptr || !is_collective(collective)) return;
-  for (const uint32_t place :
-       tuner->index.find(static_cast<tuner::Collective>(collective), bytes)) {
-    const Row& row = tuner->setup->tuning.table.rows[place];
-    if (static_cast<int>(row.algorithm) != algorithm || static_cast<int>(row.protocol) != protocol)
-      continue;
-    if (row.chunk_bytes != 0) *chunk_bytes = row.chunk_bytes;
-    return;
-  }
+  const Row* const row = first_row(*tuner, collective, bytes, [&](const Row& candidate) {
+    return static_cast<int>(candidate.algorithm) == algorithm &&
+           static_cast<int>(candidate.protocol) == protocol;
+  });
+  if (row != nullptr && row->chunk_bytes != 0) *chunk_bytes = row->chunk_bytes;
 }
 
 }  // namespace noria::plugin

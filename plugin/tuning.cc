@@ -4,33 +4,25 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <memory>
 
+#include "base/dl.hpp"
 #include "base/log.hpp"
 
 namespace noria::plugin {
 namespace {
 
-// A library that the process has loaded already.
-struct Closer {
-  void operator()(void* handle) const { ::dlclose(handle); }
-};
-std::unique_ptr<void, Closer> find_loaded(const char* path) {
-  return std::unique_ptr<void, Closer>(::dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD));
-}
-
 template <class Function>
-Function find_function(void* library, const char* name) {
-  return reinterpret_cast<Function>(::dlsym(library, name));
+Function find_function(const SharedObject& library, const char* name) {
+  return reinterpret_cast<Function>(library.find(name));
 }
 
 // Of the first GPU: those of a node are alike. Nothing where CUDA is not loaded.
 std::optional<tuner::Gpu> find_gpu() {
   constexpr int kMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-  const auto cuda = find_loaded("libcuda.so.1");
-  if (cuda == nullptr) return std::nullopt;
-  const auto get = find_function<int (*)(int*, int)>(cuda.get(), "cuDeviceGet");
-  const auto ask = find_function<int (*)(int*, int, int)>(cuda.get(), "cuDeviceGetAttribute");
+  const auto cuda = SharedObject::find_loaded("libcuda.so.1");
+  if (!cuda) return std::nullopt;
+  const auto get = find_function<int (*)(int*, int)>(*cuda, "cuDeviceGet");
+  const auto ask = find_function<int (*)(int*, int, int)>(*cuda, "cuDeviceGetAttribute");
   int device = 0, major = 0;
   if (get == nullptr || ask == nullptr || get(&device, 0) != 0 || ask(&major, kMajor, device) != 0)
     return std::nullopt;
@@ -43,9 +35,9 @@ std::optional<tuner::Gpu> find_gpu() {
 uint64_t find_nccl_version(abi::Logger logger) {
   Dl_info info{};
   if (logger == nullptr || ::dladdr(reinterpret_cast<void*>(logger), &info) == 0) return 0;
-  const auto nccl = find_loaded(info.dli_fname);
-  if (nccl == nullptr) return 0;
-  const auto ask = find_function<int (*)(int*)>(nccl.get(), "ncclGetVersion");
+  const auto nccl = SharedObject::find_loaded(info.dli_fname);
+  if (!nccl) return 0;
+  const auto ask = find_function<int (*)(int*)>(*nccl, "ncclGetVersion");
   int version = 0;
   if (ask == nullptr || ask(&version) != 0 || version < 0) return 0;
   return static_cast<uint64_t>(version);

@@ -1,4 +1,4 @@
-// SharedObject: a library opened at run time.
+// SharedObject: a library opened at run time, or one that the process has loaded already.
 //
 // Opened with RTLD_NOW | RTLD_LOCAL, so that none of its symbols leak into the host process.
 // open() answers with the loader's own text when it fails. The handle is closed with the object.
@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.hpp"
@@ -24,6 +25,12 @@ class SharedObject {
       const char* text = dlerror();
       return std::string(text != nullptr ? text : "dlopen failed without a reason");
     }
+    return SharedObject(handle, path);
+  }
+  // Loads nothing: fails where nobody has loaded it.
+  static std::optional<SharedObject> find_loaded(const char* path) {
+    void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (handle == nullptr) return std::nullopt;
     return SharedObject(handle, path);
   }
 

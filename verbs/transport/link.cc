@@ -249,6 +249,7 @@ std::string Link::path_of(uint32_t index) const {
 
 Link::Blame Link::blame(uint32_t qp, const char* advice) const {
   if (qp >= qps_.size()) return {Code::connection_lost, advice};
+  rails_->rails[qps_[qp].rail].shared->take_events();
   if (const char* const reported = reported_of(qps_[qp]); reported != nullptr)
     return {Code::device_lost, reported};
   // A device that is lost does not even stop a queue pair, and shows its ports down.
@@ -260,10 +261,9 @@ Link::Blame Link::blame(uint32_t qp, const char* advice) const {
 }
 
 const char* Link::reported_of(const End& end) const {
-  Port& port = *rails_->rails[end.rail].shared;
-  port.take_events();
-  if (port.events().is_device_lost()) return kDeviceLost;
-  return port.events().is_broken(end.qp.get()) ? kQueuePairLost : nullptr;
+  const PortEvents& events = rails_->rails[end.rail].shared->events();
+  if (events.is_device_lost()) return kDeviceLost;
+  return events.is_broken(end.qp.get()) ? kQueuePairLost : nullptr;
 }
 
 bool Link::fail_if_device_gave_up() {

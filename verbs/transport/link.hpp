@@ -93,7 +93,7 @@ class Link {
   std::string qp_name(uint32_t index) const;
   // Both ends of a queue pair, by the addresses that the fabric knows them by.
   std::string path_of(uint32_t index) const;
-  // What the device reported that ends this queue pair; null if nothing. Enters the kernel.
+  // What ends this queue pair, of the events that were taken; null if nothing.
   const char* reported_of(const End& end) const;
   struct Blame {
     Code code;

@@ -37,7 +37,7 @@ class RecvState : public InKeptStorage {
   Link& link() { return link_; }
   // The link is up, `credits` is the sender's ring. Fails when receives cannot be posted.
   Status prepare(const RemoteRegion& credits);
-  // The sender wants to write records. Before the link is up.
+  // The sender wants to write records. Before it is told that we are ready.
   Status make_records();
   wire::Records records() const;  // to be told to the sender; none of none
   void start();
