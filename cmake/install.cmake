@@ -1,10 +1,12 @@
-# cmake --install build: libraries, public headers, tools, noria.pc and the CMake package
+# cmake --install build: libraries, public headers, tools, examples, noria.pc and the CMake package
 # noria::noria. Everything refers to its neighbours by relative paths, so the tree may be moved, and
 # `--prefix` may differ from the one that was configured.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/noria DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
+        FILES_MATCHING PATTERN "*.c" PATTERN "*.cc" PATTERN "README.md")
 foreach(library noria noria_softverbs noria_nccl_net)
   if(TARGET ${library})
     install(TARGETS ${library} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

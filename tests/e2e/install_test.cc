@@ -76,6 +76,20 @@ TEST_F(InstallTest, A_c_program_finds_it_through_pkg_config) {
   EXPECT_EQ(run("LD_LIBRARY_PATH=" + (prefix() / NORIA_LIBDIR).string() + " ./user"), 0) << log();
 }
 
+TEST_F(InstallTest, The_installed_examples_are_built_as_their_first_lines_say) {
+  const std::string pc = (prefix() / NORIA_LIBDIR / "pkgconfig").string();
+  const std::string flags = "$(PKG_CONFIG_PATH=" + pc + " pkg-config --cflags --libs noria)";
+  const std::string from = (prefix() / NORIA_DOCDIR / "examples/mlp").string();
+  const std::string with =
+      "NORIA_SOFT=1 LD_LIBRARY_PATH=" + (prefix() / NORIA_LIBDIR).string() + " ";
+  // Expect: what the C compiler made trains on two ranks.
+  ASSERT_EQ(run(NORIA_C_COMPILER " -std=c11 -o mlp " + from + ".c " + flags + " -lm"), 0) << log();
+  EXPECT_EQ(run(with + "./mlp 2"), 0) << log();
+  // Expect: and so does what the C++ compiler made.
+  ASSERT_EQ(run(NORIA_CXX_COMPILER " -std=c++20 -o mlp " + from + ".cc " + flags), 0) << log();
+  EXPECT_EQ(run(with + "./mlp 2"), 0) << log();
+}
+
 TEST_F(InstallTest, NCCL_finds_the_tuner_by_a_link_to_its_neighbour) {
   const fs::path folder = prefix() / NORIA_LIBDIR;
   EXPECT_EQ(fs::read_symlink(folder / "libnccl-tuner-noria.so"), "libnccl-net-noria.so");

@@ -42,6 +42,7 @@ const std::vector<Room>& rooms() {
        {"bucketing/", "verbs/transport/", "verbs/provider.hpp", "base/"},
        {"noria/", "hwy/"},
        "bucketing speaks gradients; bytes go through the transport, and it does not know verbs"},
+      {"examples/", {}, {"noria/"}, "an example is what a user can write: installed headers only"},
   };
   return table;
 }

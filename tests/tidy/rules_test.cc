@@ -117,6 +117,8 @@ TEST(Arrows, The_verbs_headers_and_libraries_have_their_folders) {
   EXPECT_EQ(arrows("bucketing/a.cc", "#include <CLI/CLI.hpp>\n"), 1U);
 
   EXPECT_EQ(arrows("verbs/soft/a.cc", "#include <infiniband/verbs.h>\n"), 0U);
+  EXPECT_EQ(arrows("examples/a.c", "#include \"base/clock.hpp\"\n"), 1U);
+  EXPECT_EQ(arrows("examples/a.c", "#include <noria/bucketing.h>\n"), 0U);
   EXPECT_EQ(arrows("bucketing/a.cc", "#include <hwy/highway.h>\n#include <sys/mman.h>\n"), 0U);
   EXPECT_EQ(arrows("perf/a.cc", "#include <CLI/CLI.hpp>\n"), 0U);
 }
