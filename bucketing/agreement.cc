@@ -25,24 +25,28 @@ enum Fact : size_t {
   op,
   chunk_bytes,
   chunk_align,
+  plan,
+  last_bucket_bytes,
   tensor_count,
   tensor_hash,
   kFacts
 };
 constexpr std::array<const char*, tensor_count> kFactNames{
-    "the version of noria", "bucket_bytes",        "first_bucket_bytes", "op",
-    "the ring's chunk",     "the ring's alignment"};
+    "the version of noria", "bucket_bytes", "first_bucket_bytes", "op", "the ring's chunk",
+    "the ring's alignment", "plan",         "last_bucket_bytes"};
 
 using Facts = std::array<uint64_t, kFacts>;
 
-Facts facts_of(const TensorTable& tensors, const PlanCaps& caps, noria_op operation) {
+Facts facts_of(const TensorTable& tensors, const ReducerConfig& config) {
   Facts facts{};
   facts[version] = NORIA_VERSION_MAJOR * 10000 + NORIA_VERSION_MINOR * 100 + NORIA_VERSION_PATCH;
-  facts[bucket_bytes] = caps.bucket_bytes;
-  facts[first_bucket_bytes] = caps.first_bucket_bytes;
-  facts[op] = static_cast<uint64_t>(operation);
+  facts[bucket_bytes] = config.caps.bucket_bytes;
+  facts[first_bucket_bytes] = config.caps.first_bucket_bytes;
+  facts[op] = static_cast<uint64_t>(config.op);
   facts[chunk_bytes] = kChunkBytes;
   facts[chunk_align] = kChunkAlign;
+  facts[plan] = static_cast<uint64_t>(config.plan);
+  facts[last_bucket_bytes] = config.caps.last_bucket_bytes;
   facts[tensor_count] = tensors.size();
   facts[tensor_hash] = tensors.hash(0, tensors.size());
   return facts;
@@ -72,13 +76,19 @@ Failure mismatch(const std::string& what, const std::vector<std::string>& values
 
 constexpr const char* kSameTensors = "register the same tensors in the same order on every rank";
 
+std::string value_text(size_t fact, uint64_t value) {
+  switch (fact) {
+    case op: return op_name(static_cast<noria_op>(value));
+    case plan: return plan_name(static_cast<PlanKind>(value));
+    default: return std::to_string(value);
+  }
+}
+
 // The first fact that differs; the tensors' own differences are looked for elsewhere.
 std::optional<Failure> differing_fact(const std::vector<Facts>& ranks) {
   for (size_t fact = 0; fact < tensor_count; ++fact) {
     std::vector<std::string> values;
-    for (const Facts& facts : ranks)
-      values.push_back(fact == op ? op_name(static_cast<noria_op>(facts[fact]))
-                                  : std::to_string(facts[fact]));
+    for (const Facts& facts : ranks) values.push_back(value_text(fact, facts[fact]));
     if (!all_equal(values))
       return mismatch(kFactNames[fact], values, "create the reducer alike on every rank");
   }
@@ -141,9 +151,8 @@ std::string rank_list(const std::vector<size_t>& ranks) {
 
 }  // namespace
 
-Outcome<Ok> agree(const TensorTable& tensors, const PlanCaps& caps, noria_op operation,
-                  const Gather& gather) {
-  const Facts mine = facts_of(tensors, caps, operation);
+Outcome<Ok> agree(const TensorTable& tensors, const ReducerConfig& config, const Gather& gather) {
+  const Facts mine = facts_of(tensors, config);
   NORIA_TRY_ASSIGN(const auto all, gather("reducer seal", to_bytes(mine)));
   if (all_equal(all)) return Ok{};
   std::vector<Facts> ranks;

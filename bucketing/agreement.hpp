@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "bucketing/failure.hpp"
-#include "bucketing/plan.hpp"
+#include "bucketing/reducer_config.hpp"
 #include "bucketing/tensor_table.hpp"
 
 namespace noria::bucketing {
@@ -25,8 +25,7 @@ using Gather = std::function<Outcome<std::vector<std::string>>(const std::string
                                                                const std::string& bytes)>;
 
 // Arena or copies, and time-outs, are each rank's own affair and are not compared.
-Outcome<Ok> agree(const TensorTable& tensors, const PlanCaps& caps, noria_op op,
-                  const Gather& gather);
+Outcome<Ok> agree(const TensorTable& tensors, const ReducerConfig& config, const Gather& gather);
 
 // Whose failure? Every rank gives its own outcome; all get the first rank's failure that there is.
 Outcome<Ok> agree_on_success(const Outcome<Ok>& mine, const std::string& what,

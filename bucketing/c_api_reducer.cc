@@ -33,11 +33,16 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
   if (config.op != NORIA_AVG && config.op != NORIA_SUM)
     return Failure{NORIA_E_ARG, "noria_reducer_config.op is " + std::to_string(config.op) +
                                     ": it must be NORIA_AVG or NORIA_SUM"};
+  if (config.plan > NORIA_PLAN_STRICT)
+    return Failure{NORIA_E_ARG, "noria_reducer_config.plan is " + std::to_string(config.plan) +
+                                    ": it must be NORIA_PLAN_DDP or NORIA_PLAN_STRICT"};
   ReducerConfig checked{.arena = config.arena == 1,
                         .op = config.op,
-                        .step_timeout = Nanoseconds{config.step_timeout_ms} * 1'000'000};
+                        .step_timeout = Nanoseconds{config.step_timeout_ms} * 1'000'000,
+                        .plan = static_cast<PlanKind>(config.plan)};
   if (config.bucket_bytes != 0) checked.caps.bucket_bytes = config.bucket_bytes;
   if (config.first_bucket_bytes != 0) checked.caps.first_bucket_bytes = config.first_bucket_bytes;
+  if (config.last_bucket_bytes != 0) checked.caps.last_bucket_bytes = config.last_bucket_bytes;
   return checked;
 }
 

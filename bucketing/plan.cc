@@ -2,12 +2,37 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 #include "bucketing/kernels.hpp"
+#include "bucketing/plan_walk.hpp"
 
 namespace noria::bucketing {
 namespace {
+
+// Buckets of one dtype follow each other in the order in which they are given, which is fill order.
+void lay_out(Plan& plan, std::span<const PlanTensor> tensors) {
+  plan.offsets.resize(tensors.size());
+  std::array<std::vector<Bucket*>, kPlanDtypes> lines;
+  for (Bucket& bucket : plan.buckets) lines[static_cast<size_t>(bucket.dtype)].push_back(&bucket);
+  uint64_t offset = 0;
+  for (const auto& line : lines) {
+    uint64_t next = offset;  // where the next tensor begins
+    uint32_t split = kNoTensor;
+    for (Bucket* bucket : line) {
+      bucket->arena_offset = offset = align_up(offset, kBucketAlign);
+      offset += bucket->bytes;
+      for (const uint32_t index : bucket->tensors) {
+        if (index == split) continue;
+        plan.offsets[index] = next = std::max(next, bucket->arena_offset);
+        next += tensors[index].numel * dtype_bytes(tensors[index].dtype);
+        if (next > offset) split = index;
+      }
+    }
+  }
+  plan.arena_bytes = align_up(offset, kBucketAlign);
+}
 
 // One dtype's open bucket, and how far it is through the list of caps.
 struct Filling {
@@ -16,31 +41,12 @@ struct Filling {
   bool is_first = true;
 };
 
-constexpr size_t kDtypes = NORIA_BFLOAT16 + 1;
-
-void lay_out(Plan& plan, std::span<const PlanTensor> tensors) {
-  plan.placements.resize(tensors.size());
-  uint64_t offset = 0;
-  for (uint32_t b = 0; b < plan.buckets.size(); ++b) {
-    Bucket& bucket = plan.buckets[b];
-    bucket.arena_offset = offset;
-    uint64_t first = 0;
-    for (const uint32_t index : bucket.tensors) {
-      plan.placements[index] = {.bucket = b, .first = first};
-      first += tensors[index].numel;
-    }
-    offset = align_up(offset + bucket.bytes, kBucketAlign);
-  }
-  plan.arena_bytes = offset;
-}
-
-}  // namespace
-
-Plan plan_buckets(std::span<const PlanTensor> tensors, const PlanCaps& caps) {
-  Plan plan;
-  std::array<Filling, kDtypes> fillings;
-  for (uint32_t step = 0; step < tensors.size(); ++step) {
-    const auto index = static_cast<uint32_t>(tensors.size() - 1 - step);
+std::vector<Bucket> walk_ddp(std::span<const PlanTensor> tensors,
+                             std::span<const uint32_t> fill_order, const PlanCaps& caps) {
+  std::vector<Bucket> buckets;
+  std::array<Filling, kPlanDtypes> fillings;
+  for (uint32_t step = 0; step < fill_order.size(); ++step) {
+    const uint32_t index = fill_order[step];
     const PlanTensor& tensor = tensors[index];
     Filling& filling = fillings[static_cast<size_t>(tensor.dtype)];
     Bucket& bucket = filling.bucket;
@@ -50,14 +56,38 @@ Plan plan_buckets(std::span<const PlanTensor> tensors, const PlanCaps& caps) {
     bucket.tensors.push_back(index);
     filling.last_step = step;
     if (bucket.bytes >= (filling.is_first ? caps.first_bucket_bytes : caps.bucket_bytes)) {
-      plan.buckets.push_back(std::exchange(bucket, Bucket{}));
+      buckets.push_back(std::exchange(bucket, Bucket{}));
       filling.is_first = false;
     }
   }
   std::sort(fillings.begin(), fillings.end(),
             [](const Filling& a, const Filling& b) { return a.last_step < b.last_step; });
   for (Filling& filling : fillings)
-    if (!filling.bucket.tensors.empty()) plan.buckets.push_back(std::move(filling.bucket));
+    if (!filling.bucket.tensors.empty()) buckets.push_back(std::move(filling.bucket));
+  return buckets;
+}
+
+}  // namespace
+
+ArenaRange part_in_bucket(const Bucket& bucket, const ArenaRange& tensor) {
+  const uint64_t begin = std::max(tensor.begin, bucket.arena_offset);
+  return {.begin = begin,
+          .end = std::max(begin, std::min(tensor.end, bucket.arena_offset + bucket.bytes))};
+}
+
+std::vector<uint32_t> reverse_registration(size_t tensors) {
+  std::vector<uint32_t> order(tensors);
+  std::iota(order.rbegin(), order.rend(), 0U);
+  return order;
+}
+
+Plan plan_buckets(PlanKind kind, std::span<const PlanTensor> tensors,
+                  std::span<const uint32_t> fill_order, const PlanCaps& caps) {
+  Plan plan;
+  switch (kind) {
+    case PlanKind::ddp: plan.buckets = walk_ddp(tensors, fill_order, caps); break;
+    case PlanKind::strict: plan.buckets = walk_strict(tensors, fill_order, caps); break;
+  }
   lay_out(plan, tensors);
   return plan;
 }

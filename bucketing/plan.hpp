@@ -1,23 +1,34 @@
 // The plan: which tensors share a bucket, in which order buckets are sent, and where all of it lies
 // in the arena.
 //
-// Tensors are walked in reverse of their registration, which is close to the order in which a
-// backward pass completes them. Each dtype fills a bucket of its own; a bucket closes when it
-// reaches its cap *after* a tensor was added, so that tensors are never split and a bucket may be
-// larger than its cap. The first bucket of each dtype has a small cap, so that communication starts
-// early. Buckets are launched in the order in which they closed; those that never closed follow in
-// the order of their last tensors, which is the order in which they become complete.
+// Tensors are walked in a fill order, by default the reverse of their registration, which is close
+// to the order in which a backward pass completes them. Each dtype fills a bucket of its own. The
+// first bucket of each dtype has a small cap, so that communication starts early.
 //
-// In the arena buckets lie back to back in launch order, each on a kBucketAlign boundary; within a
-// bucket tensors lie without gaps, so that each is aligned to its dtype.
+//  ddp     As PyTorch's DDP: a bucket closes when it reaches its cap *after* a tensor was added, so
+//          that tensors are never split and a bucket may be larger than its cap. Buckets are
+//          launched in the order in which they closed; those that never closed follow in the order
+//          of their last tensors.
+//  strict  No bucket is larger than its cap. A tensor that fits a bucket of its own stays whole, a
+//          larger one goes through as many as it needs; the first and the last tensor are cut for
+//          the first and the last bucket, if they are larger. The last bucket of each dtype is at
+//          most last_bucket_bytes, since what becomes ready last hides behind nothing. Caps are
+//          rounded down to kBucketAlign. Buckets are launched in the order in which they become
+//          complete.
 //
-// Pure: the same tensors give the same plan on every rank. Time and memory are linear.
+// In the arena the dtypes lie one after the other, and within a dtype the buckets in fill order,
+// each on a kBucketAlign boundary. Within a bucket tensors lie without gaps, so that each is
+// aligned to its dtype; a split tensor is cut at such a boundary and lies without gaps too.
+//
+// Pure: the same tensors give the same plan on every rank. Time and memory are linear in tensors
+// and buckets.
 //
 // Threads: any thread.
 #pragma once
 
 #include <noria/bucketing.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -28,12 +39,24 @@ namespace noria::bucketing {
 
 inline constexpr uint64_t kDefaultBucketBytes = 25_MiB;
 inline constexpr uint64_t kDefaultFirstBucketBytes = 1_MiB;
+inline constexpr uint64_t kDefaultLastBucketBytes = 1_MiB;
 // No two buckets share a cache line, nor the pair of lines that a prefetcher pulls.
 inline constexpr uint64_t kBucketAlign = 128;
+
+enum class PlanKind : uint32_t { ddp = NORIA_PLAN_DDP, strict = NORIA_PLAN_STRICT };
+inline constexpr std::array<PlanKind, 2> kPlanKinds{PlanKind::ddp, PlanKind::strict};
+constexpr const char* plan_name(PlanKind kind) {
+  switch (kind) {
+    case PlanKind::ddp: return "ddp";
+    case PlanKind::strict: return "strict";
+  }
+  return "?";
+}
 
 struct PlanCaps {
   uint64_t first_bucket_bytes = kDefaultFirstBucketBytes;
   uint64_t bucket_bytes = kDefaultBucketBytes;
+  uint64_t last_bucket_bytes = kDefaultLastBucketBytes;  // strict
 };
 
 struct PlanTensor {
@@ -46,21 +69,30 @@ struct Bucket {
   uint64_t numel = 0;
   uint64_t bytes = 0;
   uint64_t arena_offset = 0;      // bytes
-  std::vector<uint32_t> tensors;  // indices of registration, in fill order
-};
-
-struct Placement {
-  uint32_t bucket = 0;
-  uint64_t first = 0;  // element within the bucket
+  std::vector<uint32_t> tensors;  // all or a part of each lies here; indices, in fill order
 };
 
 struct Plan {
-  std::vector<Bucket> buckets;        // in launch order
-  std::vector<Placement> placements;  // by index of registration
+  std::vector<Bucket> buckets;    // in launch order
+  std::vector<uint64_t> offsets;  // of each tensor in the arena, bytes, by index of registration
   uint64_t arena_bytes = 0;
 };
 
-// `tensors` in registration order; every dtype must be one that dtype_bytes() knows.
-Plan plan_buckets(std::span<const PlanTensor> tensors, const PlanCaps& caps);
+// A stretch of the arena.
+struct ArenaRange {
+  uint64_t begin = 0, end = 0;  // bytes
+
+  uint64_t bytes() const { return end - begin; }
+};
+// Where of the arena the bucket holds the tensor that lies at `tensor`.
+ArenaRange part_in_bucket(const Bucket& bucket, const ArenaRange& tensor);
+
+// The order that is known before any step.
+std::vector<uint32_t> reverse_registration(size_t tensors);
+
+// `tensors` in registration order; every dtype must be one that dtype_bytes() knows. `fill_order`
+// names each tensor once.
+Plan plan_buckets(PlanKind kind, std::span<const PlanTensor> tensors,
+                  std::span<const uint32_t> fill_order, const PlanCaps& caps);
 
 }  // namespace noria::bucketing

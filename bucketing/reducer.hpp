@@ -35,6 +35,7 @@
 #include "bucketing/failure.hpp"
 #include "bucketing/plan.hpp"
 #include "bucketing/readiness.hpp"
+#include "bucketing/reducer_config.hpp"
 #include "bucketing/step_gate.hpp"
 #include "bucketing/tensor_table.hpp"
 #include "bucketing/verdict.hpp"
@@ -50,13 +51,6 @@ struct ReducerHost {
   std::atomic<bool>* is_step_open = nullptr;  // keeps other collectives out while a step is open
   Nanoseconds start_timeout = 0;
   Nanoseconds collective_timeout = 0;
-};
-
-struct ReducerConfig {
-  bool arena = false;
-  PlanCaps caps;
-  noria_op op = NORIA_AVG;
-  Nanoseconds step_timeout = 0;  // 0: the communicator's
 };
 
 struct StepTimes {
@@ -99,7 +93,7 @@ class Reducer {
   // a step
   NORIA_HOT void copy_in(uint32_t id, const std::byte* grad);
   void take_segments(uint32_t id);
-  void on_segment_ready(uint32_t segment);
+  void on_stretch_ready(uint32_t stretch);
   Outcome<Ok> finish(bool was_reset);
   Outcome<Ok> judge(const Complaints& mine) const;
   void wait_and_copy_out();
@@ -123,8 +117,8 @@ class Reducer {
   Arena arena_;
   std::unique_ptr<Readiness> readiness_;  // null until sealed
   Collective collective_;
-  int64_t* verdict_ = nullptr;  // in the arena
-  uint32_t verdict_segment_ = 0;
+  int64_t* verdict_ = nullptr;                            // in the arena
+  uint32_t verdict_segment_ = 0;                          // the last, and the last stretch
   std::vector<std::byte*> sources_;                       // copy mode: where results go, by id
   std::unique_ptr<std::atomic<Nanoseconds>[]> ready_ns_;  // of each bucket's last ready segment
   std::vector<noria_bucket_info> infos_;

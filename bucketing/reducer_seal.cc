@@ -10,11 +10,12 @@ Outcome<Ok> Reducer::seal() {
   if (phase_ != Phase::registering)
     return Failure{NORIA_E_STATE, "noria_reducer_seal() was called before"};
   const Gather ask_all = gather(host_.start_timeout);
-  NORIA_TRY(agree(tensors_, config_.caps, config_.op, ask_all));
+  NORIA_TRY(agree(tensors_, config_, ask_all));
   // Not before: a rank that returned alone would leave the others waiting in agree().
   NORIA_TRY(refuse_integer_average());
 
-  plan_ = plan_buckets(plan_tensors(), config_.caps);
+  plan_ = plan_buckets(config_.plan, plan_tensors(), reverse_registration(tensors_.size()),
+                       config_.caps);
   const Outcome<Ok> made = [this]() -> Outcome<Ok> {
     NORIA_TRY_ASSIGN(arena_,
                      Arena::create(host_.engine->domain(), plan_.arena_bytes + sizeof(*verdict_)));

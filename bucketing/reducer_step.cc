@@ -74,10 +74,8 @@ Outcome<Ok> Reducer::grad_ready(uint32_t id, const void* grad) {
 
 void Reducer::take_segments(uint32_t id) {
   const Readiness::Home& home = readiness_->home(id);
-  bool is_any_ready = false;
-  for (uint32_t s = home.first_segment; s < home.first_segment + home.segments; ++s)
-    is_any_ready |= readiness_->take_segment(s);
-  if (is_any_ready) on_segment_ready(home.first_segment);  // all are of one bucket
+  for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s)
+    if (readiness_->take(s)) on_stretch_ready(s);
 }
 
 // Segment by segment, so that the ring sends the head of a large tensor while its tail is copied.
@@ -87,16 +85,16 @@ void Reducer::copy_in(uint32_t id, const std::byte* grad) {
   sources_[id] = const_cast<std::byte*>(grad);
   std::byte* const slot = arena_.base() + home.offset;
   uint64_t done = 0;
-  for (uint32_t s = home.first_segment; s < home.first_segment + home.segments; ++s) {
-    const uint64_t upto = std::min(home.bytes, readiness_->segment_end(s) - home.offset);
+  for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s) {
+    const uint64_t upto = std::min(home.bytes, readiness_->stretch_end(s) - home.offset);
     std::memcpy(slot + done, grad + done, upto - done);
     done = upto;
-    if (readiness_->take_segment(s)) on_segment_ready(s);
+    if (readiness_->take(s)) on_stretch_ready(s);
   }
 }
 
-void Reducer::on_segment_ready(uint32_t segment) {
-  std::atomic<Nanoseconds>& latest = ready_ns_[readiness_->bucket_of(segment)];
+void Reducer::on_stretch_ready(uint32_t stretch) {
+  std::atomic<Nanoseconds>& latest = ready_ns_[readiness_->bucket_of(stretch)];
   const Nanoseconds now = now_ns();
   // relaxed: read after gate_.close(). A loop, as another thread may have come later and be first.
   Nanoseconds seen = latest.load(std::memory_order_relaxed);
@@ -159,7 +157,7 @@ Outcome<Ok> Reducer::finish(bool was_reset) {
     take_segments(id);
   }
   *verdict_ = verdict_of(complaints);
-  readiness_->take_segment(verdict_segment_);
+  readiness_->take(verdict_segment_);
   if (host_.size > 1)
     host_.engine->wake();
   else
@@ -208,7 +206,10 @@ bool Reducer::has_result(size_t bucket) {
 void Reducer::copy_out(const Bucket& bucket) {
   for (const uint32_t id : bucket.tensors) {
     const Readiness::Home& home = readiness_->home(id);
-    if (home.bytes != 0) std::memcpy(sources_[id], arena_.base() + home.offset, home.bytes);
+    const ArenaRange part = part_in_bucket(bucket, home.range());
+    if (part.bytes() != 0)
+      std::memcpy(sources_[id] + (part.begin - home.offset), arena_.base() + part.begin,
+                  part.bytes());
   }
 }
 

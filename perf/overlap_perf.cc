@@ -31,6 +31,8 @@ struct Options {
   double comm_ratio = 0;   // 0: not given
   double bucket_mib = 0;   // 0: noria's own
   double first_bucket_mib = 0;
+  double last_bucket_mib = 0;
+  std::string plan = "ddp";
   int steps = 10;
   int warmups = 2;
   bool copies = false;
@@ -55,6 +57,13 @@ constexpr const char* kHelp =
     "backward. "
     "efficiency: backward / step. GB is 10^9 bytes.\n"
     "Exit: 0 all right, 1 wrong result, 2 usage, 3 environment, 4 a rank was lost or time ran out.";
+
+std::vector<std::string> plan_names() {
+  std::vector<std::string> names;
+  for (const bucketing::PlanKind kind : bucketing::kPlanKinds)
+    names.emplace_back(bucketing::plan_name(kind));
+  return names;
+}
 
 void add_flags(CLI::App& app, Options& o) {
   std::string models;
@@ -83,6 +92,13 @@ void add_flags(CLI::App& app, Options& o) {
       ->check(real_number(0.001, 100000));
   app.add_option("--first-bucket-mib", o.first_bucket_mib, "cap of the first bucket, MiB (1)")
       ->check(real_number(0.001, 100000));
+  app.add_option("--last-bucket-mib", o.last_bucket_mib,
+                 "most that the last bucket holds, MiB (1); --plan strict")
+      ->check(real_number(0.001, 100000));
+  app.add_option("--plan", o.plan,
+                 "how tensors are cut into buckets: ddp, as PyTorch's DDP (default); strict: no "
+                 "bucket above its cap, large tensors split, a small last bucket")
+      ->check(CLI::IsMember(plan_names()));
   app.add_option("--steps", o.steps, "measured steps a mode (10)")->check(whole_number(1, 100000));
   app.add_option("--warmup", o.warmups, "steps before them (2)")->check(whole_number(0, 100000));
   app.add_flag("--copy", o.copies, "gradients in memory of the tool's own; default: noria's arena");
@@ -93,6 +109,12 @@ void add_flags(CLI::App& app, Options& o) {
       ->check(file_name());
 }
 
+bucketing::PlanKind kind_of(const std::string& name) {
+  for (const bucketing::PlanKind kind : bucketing::kPlanKinds)
+    if (name == bucketing::plan_name(kind)) return kind;
+  return bucketing::PlanKind::ddp;  // the command line was checked
+}
+
 uint64_t bytes_of_mib(double mib) { return static_cast<uint64_t>(std::llround(mib * 0x1p20)); }
 
 bucketing::Plan plan_of(const Trace& trace, const Options& options) {
@@ -100,9 +122,11 @@ bucketing::Plan plan_of(const Trace& trace, const Options& options) {
   if (options.bucket_mib > 0) caps.bucket_bytes = bytes_of_mib(options.bucket_mib);
   if (options.first_bucket_mib > 0)
     caps.first_bucket_bytes = bytes_of_mib(options.first_bucket_mib);
+  if (options.last_bucket_mib > 0) caps.last_bucket_bytes = bytes_of_mib(options.last_bucket_mib);
   std::vector<bucketing::PlanTensor> tensors;
   for (const TraceTensor& tensor : trace.tensors) tensors.push_back({tensor.numel, tensor.dtype});
-  return bucketing::plan_buckets(tensors, caps);
+  return bucketing::plan_buckets(kind_of(options.plan), tensors,
+                                 bucketing::reverse_registration(tensors.size()), caps);
 }
 
 void print_plan(const bucketing::Plan& plan) {
@@ -307,6 +331,8 @@ int body(int argc, char** argv) {
   plan.copies = options.copies;
   plan.bucket_bytes = bytes_of_mib(options.bucket_mib);
   plan.first_bucket_bytes = bytes_of_mib(options.first_bucket_mib);
+  plan.last_bucket_bytes = bytes_of_mib(options.last_bucket_mib);
+  plan.kind = static_cast<uint32_t>(kind_of(options.plan));
 
   Link link = settle(options, params_of_environment(), plan);
   require_writable(options.timeline);

@@ -203,6 +203,8 @@ class Replay::Bucketed : public Strategy {
     config.arena = plan.copies ? 0 : 1;
     config.bucket_bytes = plan.bucket_bytes;
     config.first_bucket_bytes = plan.first_bucket_bytes;
+    config.last_bucket_bytes = plan.last_bucket_bytes;
+    config.plan = plan.kind;
     config.op = gradients_.op();
     noria_reducer* reducer = nullptr;
     require(noria_reducer_create(comm.get(), &config, &reducer), "noria_reducer_create");

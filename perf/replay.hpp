@@ -44,6 +44,8 @@ struct ReplayPlan {
   bool copies = false;        // gradients live in memory of the tool's, not in the reducer's arena
   uint64_t bucket_bytes = 0;  // 0: noria's own
   uint64_t first_bucket_bytes = 0;  // 0: noria's own
+  uint64_t last_bucket_bytes = 0;   // 0: noria's own
+  uint32_t kind = NORIA_PLAN_DDP;
 };
 
 // A transfer as the timeline shows it; ns of CLOCK_MONOTONIC.

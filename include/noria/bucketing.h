@@ -143,16 +143,24 @@ NORIA_API void noria_work_release(noria_work* work);
 
 /* ---- the reducer ----------------------------------------------------------------------------- */
 
+/* How tensors are cut into buckets.
+ * DDP: as PyTorch's DDP; a bucket closes at or above its cap, and tensors stay whole.
+ * STRICT: no bucket is larger than its cap, large tensors are split over several buckets, and the
+ * last bucket is small, since what becomes ready last hides behind nothing. */
+enum { NORIA_PLAN_DDP = 0, NORIA_PLAN_STRICT = 1 };
+
 typedef struct {
   uint32_t struct_size;
   uint32_t arena;              /* 1: gradients are written into views of noria's memory */
-  uint64_t bucket_bytes;       /* 0: 25 MiB. A bucket closes at or above it; tensors stay whole */
+  uint64_t bucket_bytes;       /* 0: 25 MiB. Where a bucket closes */
   uint64_t first_bucket_bytes; /* 0: 1 MiB, so that communication starts early */
   noria_op op;                 /* NORIA_AVG or NORIA_SUM */
   uint32_t step_timeout_ms;    /* without progress in step_end; 0: the communicator's */
+  uint32_t plan;               /* NORIA_PLAN_DDP: as the caps above say */
+  uint64_t last_bucket_bytes;  /* strict plan: the most that the last bucket holds; 0: 1 MiB */
 } noria_reducer_config;
 #define NORIA_REDUCER_CONFIG_INIT \
-  { (uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0 }
+  { (uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0, NORIA_PLAN_DDP, 0 }
 
 typedef struct {
   uint32_t struct_size;

@@ -88,8 +88,12 @@ class RankReducer {
 };
 
 // Small caps, so that a small model has several buckets.
-ReducerConfig small_buckets(bool arena, noria_op op = NORIA_AVG) {
-  return {.arena = arena, .caps = {.first_bucket_bytes = 4_KiB, .bucket_bytes = 512_KiB}, .op = op};
+ReducerConfig small_buckets(bool arena, noria_op op = NORIA_AVG, PlanKind plan = PlanKind::ddp) {
+  return {
+      .arena = arena,
+      .caps = {.first_bucket_bytes = 4_KiB, .bucket_bytes = 512_KiB, .last_bucket_bytes = 16_KiB},
+      .op = op,
+      .plan = plan};
 }
 
 // ---- results ------------------------------------------------------------------------------------
@@ -98,16 +102,17 @@ struct Case {
   int32_t ranks;
   bool arena;
   noria_op op;
+  PlanKind plan = PlanKind::ddp;
 };
 class Steps : public testing::TestWithParam<Case> {};
 
 TEST_P(Steps, Give_the_same_bytes_on_all_ranks_whatever_the_order_of_arrival) {
-  const auto [size, arena, op] = GetParam();
+  const auto [size, arena, op, plan] = GetParam();
   ThreadRanks ranks(size);
   constexpr uint64_t kSteps = 4;
   std::vector<std::vector<Bytes>> results(kSteps, std::vector<Bytes>(static_cast<size_t>(size)));
-  ranks.run([&, arena = arena, op = op, size = size](int32_t rank) {
-    RankReducer mine(ranks.host(rank), small_buckets(arena, op),
+  ranks.run([&, arena = arena, op = op, plan = plan, size = size](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(arena, op, plan),
                      test::awkward_model(op == NORIA_AVG ? kFloats : kAll));
     expect_ok(mine.reducer.seal());
     for (uint64_t step = 0; step < kSteps; ++step) {
@@ -132,7 +137,32 @@ INSTANTIATE_TEST_SUITE_P(All, Steps,
                          testing::Values(Case{1, false, NORIA_AVG}, Case{1, true, NORIA_SUM},
                                          Case{2, false, NORIA_SUM}, Case{2, true, NORIA_AVG},
                                          Case{3, true, NORIA_AVG}, Case{4, false, NORIA_AVG},
-                                         Case{4, true, NORIA_SUM}));
+                                         Case{4, true, NORIA_SUM},
+                                         Case{1, false, NORIA_AVG, PlanKind::strict},
+                                         Case{2, false, NORIA_SUM, PlanKind::strict},
+                                         Case{3, true, NORIA_AVG, PlanKind::strict}));
+
+TEST(Reducer, C09_Results_do_not_depend_on_where_buckets_are_cut) {
+  constexpr int32_t kRanks = 3;
+  ThreadRanks ranks(kRanks);
+  ranks.run([&](int32_t rank) {
+    const auto results = [&](PlanKind plan, uint64_t cap) {
+      ReducerConfig config = small_buckets(false, NORIA_AVG, plan);
+      config.caps.bucket_bytes = cap;
+      RankReducer mine(ranks.host(rank), config, test::awkward_model(kFloats));
+      expect_ok(mine.reducer.seal());
+      expect_ok(mine.reducer.step_begin());
+      mine.give_all(test::random_order(mine.model.size(), cap), 0, 2);
+      expect_ok(mine.reducer.step_end());
+      mine.expect_results(0, kRanks, NORIA_AVG);
+      return mine.all_results();
+    };
+    const Bytes all_in_one = results(PlanKind::ddp, 1_GiB);
+    for (const PlanKind plan : kPlanKinds)
+      for (const uint64_t cap : {uint64_t{1}, 3_KiB, 200_KiB})
+        EXPECT_TRUE(results(plan, cap) == all_in_one) << plan_name(plan) << " " << cap;
+  });
+}
 
 TEST(Reducer, Nothing_registered_makes_steps_of_nothing) {
   ThreadRanks ranks(2);

@@ -152,10 +152,25 @@ TEST(Overlap_perf, Print_plan_obeys_the_caps) {
   EXPECT_GE(std::stoull(larger[0].substr(2)), 3U << 20);
 }
 
+TEST(Overlap_perf, A_strict_plan_exceeds_no_cap) {
+  const ToolEnd end = run_tool_to_end({"overlap_perf", "--trace", "vgg16", "--print-plan", "--plan",
+                                       "strict", "--last-bucket-mib", "2"});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  uint64_t sum = 0, last = 0;
+  for (const std::string& line : lines_of(end.out)) {
+    last = std::stoull(line.substr(line.find(' ') + 1));
+    EXPECT_LE(last, 25U << 20) << line;
+    sum += last;
+  }
+  EXPECT_EQ(sum, 553430176U);
+  EXPECT_LE(last, 2U << 20);
+}
+
 TEST(Overlap_perf, Bad_input_is_one_line_and_exit_2) {
   for (const std::vector<std::string>& flags :
        std::vector<std::vector<std::string>>{{"--trace", "resnet51"},
                                              {"--mode", "bucket"},
+                                             {"--plan", "stric"},
                                              {"--comm-ratio", "0"},
                                              {"--comm-ratio", "1", "-g", "1"},
                                              {"--bucket-mb", "25"},

@@ -52,7 +52,8 @@ INSTANTIATE_TEST_SUITE_P(All, Jobs,
                                          Case{2, {.arena = false, .op = NORIA_SUM}},
                                          Case{3, {.arena = false}},
                                          Case{4, {.arena = true, .op = NORIA_SUM}},
-                                         Case{8, {.arena = true}}));
+                                         Case{8, {.arena = true}},
+                                         Case{2, {.arena = false, .plan = NORIA_PLAN_STRICT}}));
 
 TEST(Job, Steps_of_nothing_and_of_one_element_end) {
   const noria_unique_id id = make_job_id();

@@ -50,7 +50,7 @@ void check_agreement(const TensorTable& table, Input& input) {
     is_told_the_same &= theirs == mine;
     return std::vector<std::string>{mine, theirs};
   };
-  const auto agreed = agree(table, {}, NORIA_AVG, gather);
+  const auto agreed = agree(table, {}, gather);
   NORIA_CHECK(agreed.is_ok() == is_told_the_same, "ranks agree when they say the same");
   if (!agreed) {
     NORIA_CHECK(agreed.failure().code == NORIA_E_MISMATCH, "what differs is a mismatch");

@@ -44,8 +44,7 @@ class Meeting {
 
 struct Rank {
   std::vector<Tensor> tensors;
-  PlanCaps caps{};
-  noria_op op = NORIA_AVG;
+  ReducerConfig config{};
 };
 
 struct Meant {
@@ -63,7 +62,7 @@ Meant meet(const std::vector<Rank>& ranks) {
       TensorTable table;
       for (const Tensor& tensor : ranks[r].tensors)
         if (!table.add(tensor.name, tensor.dtype, tensor.numel).is_ok()) std::abort();
-      meant.outcomes[r] = agree(table, ranks[r].caps, ranks[r].op,
+      meant.outcomes[r] = agree(table, ranks[r].config,
                                 [&meeting, r](const std::string&, const std::string& bytes) {
                                   return meeting.gather(r, bytes);
                                 });
@@ -95,7 +94,13 @@ TEST(Agreement, Equal_ranks_agree_in_one_exchange) {
   const Meant meant = meet(std::vector<Rank>(4, Rank{.tensors = model(161)}));
   for (const auto& outcome : meant.outcomes) EXPECT_TRUE(outcome.is_ok());
   EXPECT_EQ(meant.rounds, 1u);
-  EXPECT_LE(meant.largest, 64u);
+  EXPECT_LE(meant.largest, 256u);
+}
+
+TEST(Agreement, Plans_of_two_kinds_are_told_by_name) {
+  std::vector<Rank> ranks(2, Rank{.tensors = model(3)});
+  ranks[1].config.plan = PlanKind::strict;
+  expect_same_mismatch(meet(ranks), "the ranks differ in plan: ddp on rank 0; strict on rank 1");
 }
 
 TEST(Agreement, Nothing_registered_anywhere_is_agreement) {
@@ -139,12 +144,12 @@ TEST(Agreement, A_missing_tensor_is_told_by_the_first_that_only_some_have) {
 
 TEST(Agreement, A_different_configuration_is_told_by_field_and_value) {
   std::vector<Rank> ranks(3, Rank{.tensors = model(3)});
-  ranks[1].caps.bucket_bytes = 1_MiB;
+  ranks[1].config.caps.bucket_bytes = 1_MiB;
   ranks[1].tensors[0].numel = 1;  // the configuration comes first: it explains more
   expect_same_mismatch(meet(ranks), "bucket_bytes: 26214400 on ranks 0, 2; 1048576 on rank 1");
 
   ranks = std::vector<Rank>(2, Rank{.tensors = model(3)});
-  ranks[0].op = NORIA_SUM;
+  ranks[0].config.op = NORIA_SUM;
   expect_same_mismatch(meet(ranks), "op: sum on rank 0; avg on rank 1");
 }
 
@@ -162,7 +167,7 @@ TEST(Agreement, A_failed_exchange_is_handed_up) {
                          const std::string&) -> Outcome<std::vector<std::string>> {
     return Failure{NORIA_E_PEER, "rank 1 died"};
   };
-  EXPECT_EQ(agree({}, {}, NORIA_SUM, broken).failure().text, "rank 1 died");
+  EXPECT_EQ(agree({}, {}, broken).failure().text, "rank 1 died");
   EXPECT_EQ(agree_on_success(Ok{}, "memory", broken).failure().code, NORIA_E_PEER);
 }
 
@@ -174,7 +179,7 @@ TEST(Agreement, Bytes_of_another_version_are_told_as_a_version) {
     return std::vector<std::string>{
         mine, std::string(reinterpret_cast<const char*>(&version), sizeof version)};
   };
-  const auto refused = agree({}, {}, NORIA_SUM, old_rank);
+  const auto refused = agree({}, {}, old_rank);
   ASSERT_FALSE(refused.is_ok());
   EXPECT_NE(refused.failure().text.find("the version of noria: "), std::string::npos);
   EXPECT_NE(refused.failure().text.find("; 7 on rank 1"), std::string::npos);

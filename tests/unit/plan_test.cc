@@ -20,6 +20,13 @@ std::vector<PlanTensor> floats(const test::Numels& numels) {
   return tensors;
 }
 
+Plan plan_buckets(std::span<const PlanTensor> tensors, const PlanCaps& caps) {
+  return plan_buckets(PlanKind::ddp, tensors, reverse_registration(tensors.size()), caps);
+}
+Plan plan_strictly(std::span<const PlanTensor> tensors, const PlanCaps& caps) {
+  return plan_buckets(PlanKind::strict, tensors, reverse_registration(tensors.size()), caps);
+}
+
 Sizes bucket_bytes(const Plan& plan) {
   Sizes sizes;
   for (const Bucket& bucket : plan.buckets) sizes.push_back(bucket.bytes);
@@ -38,7 +45,7 @@ TEST(Plan, ResNet50_is_cut_as_its_golden_plan_says) {
   EXPECT_EQ(bucket_bytes(plan), (Sizes{8'196'000, 31'502'336, 26'255'360, 26'550'272, 9'724'160}));
 }
 
-TEST(Plan, ResNet18_is_cut_as_seen_on_real_accelerators) {
+TEST(Plan, C01_ResNet18_is_cut_as_seen_on_real_accelerators) {
   const test::Numels model = test::resnet18();
   ASSERT_EQ(model.size(), 62u);
   ASSERT_EQ(total_numel(model), 11'689'512u);
@@ -99,6 +106,45 @@ TEST(Plan, What_never_closed_follows_in_the_order_of_completion) {
   EXPECT_EQ(plan.buckets[1].tensors, (std::vector<uint32_t>{2, 0}));
 }
 
+TEST(Plan, C29_The_first_cap_is_as_configurable_as_the_others) {
+  const std::vector<PlanTensor> tensors(8, PlanTensor{256, NORIA_FLOAT32});
+  EXPECT_EQ(bucket_bytes(plan_buckets(tensors, {.first_bucket_bytes = 4096, .bucket_bytes = 4096})),
+            (Sizes{4096, 4096}));
+  EXPECT_EQ(
+      bucket_bytes(plan_strictly(
+          tensors, {.first_bucket_bytes = 1024, .bucket_bytes = 3072, .last_bucket_bytes = 2048})),
+      (Sizes{1024, 3072, 2048, 2048}));
+}
+
+TEST(Plan, C44_A_tensor_larger_than_the_cap_is_split_over_buckets) {
+  // A small tensor on either side of one of 10 000 bytes.
+  const std::vector<PlanTensor> tensors{
+      {25, NORIA_FLOAT32}, {2500, NORIA_FLOAT32}, {25, NORIA_FLOAT32}};
+  const Plan plan = plan_strictly(
+      tensors, {.first_bucket_bytes = 128, .bucket_bytes = 4096, .last_bucket_bytes = 128});
+  EXPECT_EQ(bucket_bytes(plan), (Sizes{128, 4096, 4096, 1780, 100}));
+  EXPECT_EQ(plan.buckets[0].tensors, (std::vector<uint32_t>{2, 1}));
+  EXPECT_EQ(plan.buckets[3].tensors, (std::vector<uint32_t>{1}));
+  EXPECT_EQ(plan.buckets[4].tensors, (std::vector<uint32_t>{0}));
+}
+
+TEST(Plan, A_strict_plan_of_gpt2_ends_small_though_its_last_tensor_is_large) {
+  const Plan plan = plan_strictly(floats(test::gpt2()), {});
+  EXPECT_LE(plan.buckets.back().bytes, 1_MiB);
+  EXPECT_EQ(plan.buckets.back().tensors, std::vector<uint32_t>{0});
+}
+
+TEST(Plan, Strict_buckets_are_sent_in_the_order_in_which_they_become_complete) {
+  // Walked from the end: the f64 bucket never closes but is complete before the second of f32.
+  const std::vector<PlanTensor> tensors{
+      {64, NORIA_FLOAT32}, {64, NORIA_FLOAT32}, {8, NORIA_FLOAT64}, {64, NORIA_FLOAT32}};
+  const Plan plan = plan_strictly(
+      tensors, {.first_bucket_bytes = 256, .bucket_bytes = 1024, .last_bucket_bytes = 1024});
+  ASSERT_EQ(plan.buckets.size(), 3u);
+  EXPECT_EQ(plan.buckets[1].dtype, NORIA_FLOAT64);
+  EXPECT_EQ(plan.buckets[2].tensors, (std::vector<uint32_t>{1, 0}));
+}
+
 TEST(Plan, Nothing_gives_nothing) {
   const Plan plan = plan_buckets({}, {});
   EXPECT_TRUE(plan.buckets.empty());
@@ -127,23 +173,33 @@ std::vector<PlanTensor> random_tensors(std::mt19937_64& random) {
   return tensors;
 }
 
-void expect_every_tensor_once(std::span<const PlanTensor> tensors, const Plan& plan) {
+// Tensors lie back to back in their buckets, in fill order; with `splits`, maybe in several.
+void expect_every_tensor_once(std::span<const PlanTensor> tensors, const Plan& plan,
+                              bool splits = false) {
+  std::vector<uint64_t> found(tensors.size(), 0);
   std::vector<unsigned> seen(tensors.size(), 0);
-  for (uint32_t b = 0; b < plan.buckets.size(); ++b) {
-    const Bucket& bucket = plan.buckets[b];
-    uint64_t first = 0;
+  for (const Bucket& bucket : plan.buckets) {
+    uint64_t next = bucket.arena_offset;
     for (const uint32_t index : bucket.tensors) {
       ++seen[index];
       EXPECT_EQ(tensors[index].dtype, bucket.dtype);
-      EXPECT_EQ(plan.placements[index].bucket, b);
-      EXPECT_EQ(plan.placements[index].first, first);
-      first += tensors[index].numel;
+      const uint64_t bytes = tensors[index].numel * dtype_bytes(bucket.dtype);
+      const ArenaRange part = part_in_bucket(
+          bucket, {.begin = plan.offsets[index], .end = plan.offsets[index] + bytes});
+      EXPECT_EQ(part.begin, next);
+      EXPECT_TRUE(part.bytes() != 0 || bytes == 0);
+      EXPECT_TRUE(splits || part.bytes() == bytes);
+      found[index] += part.bytes();
+      next = part.end;
     }
-    EXPECT_EQ(first, bucket.numel);
+    EXPECT_EQ(next, bucket.arena_offset + bucket.bytes);
     EXPECT_EQ(bucket.bytes, bucket.numel * dtype_bytes(bucket.dtype));
     EXPECT_TRUE(std::is_sorted(bucket.tensors.rbegin(), bucket.tensors.rend()));
   }
-  EXPECT_EQ(seen, std::vector<unsigned>(tensors.size(), 1));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_EQ(found[i], tensors[i].numel * dtype_bytes(tensors[i].dtype));
+    EXPECT_TRUE(splits ? seen[i] >= 1 : seen[i] == 1);
+  }
 }
 
 // A bucket that closed reached its cap only with its last tensor; one that did not close is the
@@ -163,14 +219,61 @@ void expect_soft_caps(std::span<const PlanTensor> tensors, const Plan& plan, con
 }
 
 void expect_arena_without_overlap(const Plan& plan) {
+  std::vector<const Bucket*> buckets;
+  for (const Bucket& bucket : plan.buckets) buckets.push_back(&bucket);
+  std::stable_sort(buckets.begin(), buckets.end(), [](const Bucket* a, const Bucket* b) {
+    // One without bytes lies where the next begins.
+    return std::pair(a->arena_offset, a->bytes) < std::pair(b->arena_offset, b->bytes);
+  });
   uint64_t end = 0;
-  for (const Bucket& bucket : plan.buckets) {
-    EXPECT_EQ(bucket.arena_offset % kBucketAlign, 0u);
-    EXPECT_GE(bucket.arena_offset, end);
-    EXPECT_LT(bucket.arena_offset, end + kBucketAlign);
-    end = bucket.arena_offset + bucket.bytes;
+  for (const Bucket* bucket : buckets) {
+    EXPECT_EQ(bucket->arena_offset % kBucketAlign, 0u);
+    EXPECT_GE(bucket->arena_offset, end);
+    EXPECT_LT(bucket->arena_offset, end + kBucketAlign);
+    end = bucket->arena_offset + bucket->bytes;
   }
   EXPECT_GE(plan.arena_bytes, end);
+}
+
+// No cap is exceeded, and only what must be split is.
+void expect_hard_caps(std::span<const PlanTensor> tensors, const Plan& plan, const PlanCaps& caps) {
+  const auto lines = [](uint64_t cap) {
+    return std::max(cap / kBucketAlign * kBucketAlign, kBucketAlign);
+  };
+  const uint64_t cap = lines(caps.bucket_bytes);
+  std::vector<const Bucket*> last(NORIA_BFLOAT16 + 1, nullptr);
+  std::vector<unsigned> pieces(tensors.size(), 0);
+  for (const Bucket& bucket : plan.buckets) {
+    ASSERT_FALSE(bucket.tensors.empty());
+    const Bucket*& before = last[static_cast<size_t>(bucket.dtype)];
+    EXPECT_LE(bucket.bytes,
+              before == nullptr ? std::min(cap, lines(caps.first_bucket_bytes)) : cap);
+    before = &bucket;
+    for (const uint32_t index : bucket.tensors) ++pieces[index];
+  }
+  for (const Bucket* bucket : last)
+    EXPECT_TRUE(bucket == nullptr || bucket->bytes <= std::min(cap, lines(caps.last_bucket_bytes)));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const uint64_t bytes = tensors[i].numel * dtype_bytes(tensors[i].dtype);
+    // In the first bucket, in the last, and in as many between them as it needs.
+    EXPECT_LE(pieces[i], 3 + bytes / cap);
+    EXPECT_TRUE(pieces[i] == 1 || bytes > std::min({cap, lines(caps.first_bucket_bytes),
+                                                    lines(caps.last_bucket_bytes)}));
+  }
+}
+
+TEST(Plan, Random_lists_keep_the_strict_rules) {
+  std::mt19937_64 random(2025);
+  for (unsigned round = 0; round < 10'000 && !testing::Test::HasFailure(); ++round) {
+    const std::vector<PlanTensor> tensors = random_tensors(random);
+    const PlanCaps caps{.first_bucket_bytes = 1 + random() % 1000,
+                        .bucket_bytes = 1 + random() % 4000,
+                        .last_bucket_bytes = 1 + random() % 2000};
+    const Plan plan = plan_strictly(tensors, caps);
+    expect_every_tensor_once(tensors, plan, true);
+    expect_hard_caps(tensors, plan, caps);
+    expect_arena_without_overlap(plan);
+  }
 }
 
 TEST(Plan, Random_lists_keep_the_rules) {

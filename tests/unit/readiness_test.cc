@@ -18,8 +18,10 @@ struct Cut {
   Plan plan;
   std::vector<Segment> segments;
 
-  Cut(std::vector<PlanTensor> of, const PlanCaps& caps, uint32_t ranks)
-      : tensors(std::move(of)), plan(plan_buckets(tensors, caps)) {
+  Cut(std::vector<PlanTensor> of, const PlanCaps& caps, uint32_t ranks,
+      PlanKind kind = PlanKind::ddp)
+      : tensors(std::move(of)),
+        plan(plan_buckets(kind, tensors, reverse_registration(tensors.size()), caps)) {
     std::vector<PartShape> shapes;
     for (const Bucket& bucket : plan.buckets)
       shapes.push_back({bucket.numel, dtype_bytes(bucket.dtype)});
@@ -36,43 +38,79 @@ uint32_t pending(Readiness& readiness, size_t segment) {
 void give_all_of(Readiness& readiness, uint32_t id) {
   ASSERT_TRUE(readiness.give(id));
   const Readiness::Home& home = readiness.home(id);
-  for (uint32_t s = home.first_segment; s < home.first_segment + home.segments; ++s)
-    readiness.take_segment(s);
+  for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s) readiness.take(s);
+}
+
+std::vector<PlanTensor> random_tensors(std::mt19937_64& random) {
+  std::vector<PlanTensor> tensors(1 + random() % 30);
+  for (PlanTensor& tensor : tensors)
+    tensor = {random() % 5 == 0 ? 0 : random() % 200'000,
+              random() % 3 == 0 ? NORIA_FLOAT64 : NORIA_BFLOAT16};
+  return tensors;
+}
+
+// The segment's place in the arena, counted from the plan alone.
+ArenaRange range_of(const Cut& cut, const Segment& segment) {
+  const Bucket& bucket = cut.plan.buckets[segment.part];
+  const uint64_t element = dtype_bytes(bucket.dtype);
+  const uint64_t begin = bucket.arena_offset + segment.first * element;
+  return {.begin = begin, .end = begin + segment.count * element};
 }
 
 TEST(Readiness, Counters_are_the_overlaps_of_tensors_and_segments) {
   std::mt19937_64 random(7);
   for (unsigned round = 0; round < 200; ++round) {
-    std::vector<PlanTensor> tensors(1 + random() % 30);
-    for (PlanTensor& tensor : tensors)
-      tensor = {random() % 5 == 0 ? 0 : random() % 200'000,
-                random() % 3 == 0 ? NORIA_FLOAT64 : NORIA_BFLOAT16};
-    const Cut cut(tensors, {.first_bucket_bytes = 100'000, .bucket_bytes = 2_MiB}, 1 + round % 4);
+    const Cut cut(random_tensors(random),
+                  {.first_bucket_bytes = 100'000,
+                   .bucket_bytes = round % 3 == 0 ? 300'000 : 2_MiB,
+                   .last_bucket_bytes = 5'000},
+                  1 + round % 4, round % 2 == 0 ? PlanKind::ddp : PlanKind::strict);
     Readiness readiness = cut.readiness();
-
-    for (size_t s = 0; s < cut.segments.size(); ++s) {
-      const Segment& segment = cut.segments[s];
-      if (segment.part == cut.plan.buckets.size()) {
-        EXPECT_EQ(pending(readiness, s), 1u);
-        continue;
-      }
-      const Bucket& bucket = cut.plan.buckets[segment.part];
+    for (size_t s = 0; s + 1 < cut.segments.size(); ++s) {
+      const ArenaRange place = range_of(cut, cut.segments[s]);
       uint32_t overlapping = 0;
-      for (const uint32_t id : bucket.tensors) {
-        const uint64_t first = cut.plan.placements[id].first;
-        const bool overlaps = tensors[id].numel != 0 && first < segment.first + segment.count &&
-                              segment.first < first + tensors[id].numel;
-        const Readiness::Home& home = readiness.home(id);
-        EXPECT_EQ(s >= home.first_segment && s < home.first_segment + home.segments, overlaps);
-        overlapping += overlaps ? 1 : 0;
+      for (uint32_t id = 0; id < cut.tensors.size(); ++id) {
+        const ArenaRange tensor = readiness.home(id).range();
+        EXPECT_EQ(tensor.begin, cut.plan.offsets[id]);
+        if (std::max(tensor.begin, place.begin) < std::min(tensor.end, place.end)) ++overlapping;
       }
       EXPECT_EQ(pending(readiness, s), overlapping);
       EXPECT_GT(overlapping, 0u);
-      EXPECT_EQ(readiness.bucket_of(static_cast<uint32_t>(s)), segment.part);
-      EXPECT_EQ(readiness.segment_end(static_cast<uint32_t>(s)),
-                bucket.arena_offset + (segment.first + segment.count) * dtype_bytes(bucket.dtype));
+    }
+    EXPECT_EQ(pending(readiness, cut.segments.size() - 1), 1u);
+
+    // Expect: a tensor's stretches are the segments that it overlaps, in the order of the arena.
+    for (uint32_t id = 0; id < cut.tensors.size(); ++id) {
+      const Readiness::Home& home = readiness.home(id);
+      uint64_t done = home.offset;
+      for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s) {
+        EXPECT_GT(readiness.stretch_end(s), done);
+        done = readiness.stretch_end(s);
+        const Bucket& bucket = cut.plan.buckets[readiness.bucket_of(s)];
+        EXPECT_GT(done, bucket.arena_offset);
+        EXPECT_LE(done, bucket.arena_offset + bucket.bytes);
+      }
+      EXPECT_GE(done, home.range().end);
+      EXPECT_EQ(home.stretches == 0, home.bytes == 0);
     }
   }
+}
+
+TEST(Readiness, Pieces_of_a_split_tensor_are_found_though_another_bucket_is_sent_between_them) {
+  // The tensor 2 ends in a bucket that tensor 0 completes, after the f64 tensor.
+  const Cut cut({{64, NORIA_FLOAT32}, {16, NORIA_FLOAT64}, {224, NORIA_FLOAT32}},
+                {.first_bucket_bytes = 512, .bucket_bytes = 768, .last_bucket_bytes = 128}, 2,
+                PlanKind::strict);
+  ASSERT_EQ(cut.plan.buckets.size(), 4u);
+  ASSERT_EQ(cut.plan.buckets[1].dtype, NORIA_FLOAT64);
+  Readiness readiness = cut.readiness();
+  EXPECT_EQ(pending(readiness, 2), 2u);
+  give_all_of(readiness, 2);
+
+  // Expect: its first piece is ready, its last waits for tensor 0, and the f64 bucket is untouched.
+  EXPECT_EQ(pending(readiness, 0), 0u);
+  EXPECT_EQ(pending(readiness, 1), 1u);
+  EXPECT_EQ(pending(readiness, 2), 1u);
 }
 
 TEST(Readiness, A_segment_is_ready_with_its_last_tensor_in_any_order) {
@@ -85,8 +123,8 @@ TEST(Readiness, A_segment_is_ready_with_its_last_tensor_in_any_order) {
   for (const uint32_t id : order) {
     ASSERT_TRUE(readiness.give(id));
     const Readiness::Home& home = readiness.home(id);
-    for (uint32_t s = home.first_segment; s < home.first_segment + home.segments; ++s)
-      if (readiness.take_segment(s)) ++ready[s];
+    for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s)
+      if (readiness.take(s)) ++ready[s];
   }
 
   // Expect: each told ready once, but for the verdict's, which no tensor completes.
@@ -96,7 +134,7 @@ TEST(Readiness, A_segment_is_ready_with_its_last_tensor_in_any_order) {
     EXPECT_EQ(pending(readiness, s), 0u);
   }
   EXPECT_EQ(pending(readiness, verdict), 1u);
-  EXPECT_TRUE(readiness.take_segment(static_cast<uint32_t>(verdict)));
+  EXPECT_TRUE(readiness.take(static_cast<uint32_t>(verdict)));
 }
 
 TEST(Readiness, Missing_and_twice_are_told_and_forgotten_at_the_restart) {
