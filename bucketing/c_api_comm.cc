@@ -1,10 +1,12 @@
 // The C functions of noria.h, and of bucketing.h as far as communicators and works go.
 #include <noria/bucketing.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "bucketing/bootstrap.hpp"
 #include "bucketing/c_boundary.hpp"
@@ -25,29 +27,68 @@ struct Buffers {
   const char* function;
   const void* in;
   void* out;
-  uint64_t count;
+  uint64_t in_count, out_count;
   noria_dtype dtype;
   bool must_have_in = true;
+  // In place, element in_at of `in` is element out_at of `out`.
+  uint64_t in_at = 0, out_at = 0;
 };
 
+// No count, nor sum of counts, comes near: memory of these addresses does not exist.
+constexpr uint64_t kMostBytes = uint64_t{1} << 62;
+
+Outcome<uint32_t> element_of(const char* function, noria_dtype dtype) {
+  const uint32_t element = dtype_bytes(dtype);
+  if (element != 0) return element;
+  return Failure{NORIA_E_ARG, std::string(function) + ": dtype " + std::to_string(dtype) +
+                                  " is none: see noria_dtype"};
+}
+
+Failure too_many(const char* function, const std::string& count) {
+  return {NORIA_E_ARG,
+          std::string(function) + ": count " + count + " is more than memory can hold"};
+}
+
+// Without blocks; count is that of the larger buffer.
 Outcome<Part> make_part(const Buffers& given, noria_op op) {
-  const std::string function = given.function;
-  const uint32_t element = dtype_bytes(given.dtype);
-  if (element == 0)
-    return Failure{NORIA_E_ARG, function + ": dtype " + std::to_string(given.dtype) +
-                                    " is none: see noria_dtype"};
-  if (given.count > (uint64_t{1} << 62) / element)
-    return Failure{NORIA_E_ARG, function + ": count " + std::to_string(given.count) +
-                                    " is more than memory can hold"};
-  const uint64_t bytes = given.count * element;
-  if (bytes > 0 && given.out == nullptr) return null_argument(given.function, "out");
-  if (bytes > 0 && given.must_have_in && given.in == nullptr)
+  NORIA_TRY_ASSIGN(const uint32_t element, element_of(given.function, given.dtype));
+  const uint64_t count = std::max(given.in_count, given.out_count);
+  if (count > kMostBytes / element) return too_many(given.function, std::to_string(count));
+  const uint64_t in_bytes = given.in_count * element, out_bytes = given.out_count * element;
+  if (out_bytes > 0 && given.out == nullptr) return null_argument(given.function, "out");
+  if (in_bytes > 0 && given.must_have_in && given.in == nullptr)
     return null_argument(given.function, "in");
   const auto* in = static_cast<const std::byte*>(given.in);
   auto* out = static_cast<std::byte*>(given.out);
-  if (in != nullptr && in != out && in < out + bytes && out < in + bytes)
-    return Failure{NORIA_E_ARG, function + ": in and out overlap: they must be the same or apart"};
-  return Part{.in = in, .out = out, .count = given.count, .dtype = given.dtype, .op = op};
+  const bool is_in_place = in + given.in_at * element == out + given.out_at * element;
+  if (in != nullptr && !is_in_place && in < out + out_bytes && out < in + in_bytes)
+    return Failure{NORIA_E_ARG, std::string(given.function) +
+                                    ": in and out overlap: they must be " +
+                                    (given.in_count == given.out_count
+                                         ? "the same or apart"
+                                         : "apart, or the smaller one this rank's block of the "
+                                           "larger")};
+  return Part{.in = in, .out = out, .count = count, .dtype = given.dtype, .op = op};
+}
+
+// The ranks' blocks lie behind each other; `counts` says how long each is.
+Outcome<std::vector<uint64_t>> edges_of(const char* function, const uint64_t* counts, int32_t size,
+                                        noria_dtype dtype) {
+  if (counts == nullptr) return null_argument(function, "counts");
+  NORIA_TRY_ASSIGN(const uint32_t element, element_of(function, dtype));
+  std::vector<uint64_t> edges{0};
+  for (int32_t rank = 0; rank < size; ++rank) {
+    if (counts[rank] > kMostBytes / element - edges.back())
+      return too_many(function, std::to_string(counts[rank]) + " of rank " + std::to_string(rank));
+    edges.push_back(edges.back() + counts[rank]);
+  }
+  return edges;
+}
+
+Outcome<std::vector<uint64_t>> even_edges_of(const char* function, uint64_t count, int32_t size,
+                                             noria_dtype dtype) {
+  const std::vector<uint64_t> counts(static_cast<size_t>(size), count);
+  return edges_of(function, counts.data(), size, dtype);
 }
 
 Outcome<Ok> check_reduction(const char* function, noria_dtype dtype, noria_op op) {
@@ -74,6 +115,43 @@ Outcome<Ok> start(noria_comm* comm, const noria_stream* stream, noria_work** wor
   return Ok{};
 }
 
+Outcome<Ok> reduce_scatter(const char* function, noria_comm* comm, const void* in, void* out,
+                           const Outcome<std::vector<uint64_t>>& edges, noria_dtype dtype,
+                           noria_op op, const noria_stream* stream, noria_work** work) {
+  NORIA_TRY(check_reduction(function, dtype, op));
+  if (!edges) return edges.failure();
+  const auto rank = static_cast<size_t>(comm->comm->rank());
+  NORIA_TRY_ASSIGN(Part part, make_part({.function = function,
+                                         .in = in,
+                                         .out = out,
+                                         .in_count = edges->back(),
+                                         .out_count = (*edges)[rank + 1] - (*edges)[rank],
+                                         .dtype = dtype,
+                                         .in_at = (*edges)[rank]},
+                                        op));
+  part.phases = Phases::reduce;
+  part.edges = *edges;
+  return start(comm, stream, work, Kind::reduce_scatter, 0, &part);
+}
+
+Outcome<Ok> all_gather(const char* function, noria_comm* comm, const void* in, void* out,
+                       const Outcome<std::vector<uint64_t>>& edges, noria_dtype dtype,
+                       const noria_stream* stream, noria_work** work) {
+  if (!edges) return edges.failure();
+  const auto rank = static_cast<size_t>(comm->comm->rank());
+  NORIA_TRY_ASSIGN(Part part, make_part({.function = function,
+                                         .in = in,
+                                         .out = out,
+                                         .in_count = (*edges)[rank + 1] - (*edges)[rank],
+                                         .out_count = edges->back(),
+                                         .dtype = dtype,
+                                         .out_at = (*edges)[rank]},
+                                        NORIA_SUM));
+  part.phases = Phases::gather;
+  part.edges = *edges;
+  return start(comm, stream, work, Kind::all_gather, 0, &part);
+}
+
 noria_status answer(const Outcome<Ok>& outcome) {
   return outcome ? NORIA_OK : refuse(outcome.failure());
 }
@@ -82,12 +160,6 @@ noria_status result_of(const noria_work& work) {
   if (!work.collective.is_done()) return NORIA_IN_PROGRESS;
   const Failure& failure = work.collective.failure;
   return failure.code == NORIA_OK ? NORIA_OK : refuse(failure);
-}
-
-noria_status not_built(const char* function) {
-  return refuse({NORIA_E_UNSUPPORTED, std::string(function) +
-                                          " is not built in this version: noria_all_reduce and "
-                                          "noria_broadcast are"});
 }
 
 }  // namespace
@@ -195,7 +267,7 @@ noria_status noria_all_reduce(noria_comm* comm, const void* in, void* out, uint6
   constexpr const char* kName = "noria_all_reduce";
   if (comm == nullptr) return refuse(null_argument(kName, "comm"));
   if (auto checked = check_reduction(kName, dtype, op); !checked) return refuse(checked.failure());
-  const auto part = make_part({kName, in, out, count, dtype}, op);
+  const auto part = make_part({kName, in, out, count, count, dtype}, op);
   if (!part) return refuse(part.failure());
   return answer(start(comm, stream, work, Kind::all_reduce, 0, &*part));
 }
@@ -211,7 +283,8 @@ noria_status noria_broadcast(noria_comm* comm, const void* in, void* out, uint64
                                     std::to_string(comm->comm->size() - 1)});
   const bool is_root = root == comm->comm->rank();
   // Elsewhere the input is not looked at, wherever it points.
-  const auto part = make_part({kName, is_root ? in : out, out, count, dtype, is_root}, NORIA_SUM);
+  const auto part =
+      make_part({kName, is_root ? in : out, out, count, count, dtype, is_root}, NORIA_SUM);
   if (!part) return refuse(part.failure());
   return answer(start(comm, stream, work, Kind::broadcast, root, &*part));
 }
@@ -221,14 +294,38 @@ noria_status noria_barrier(noria_comm* comm, const noria_stream* stream, noria_w
   return answer(start(comm, stream, work, Kind::barrier, 0, nullptr));
 }
 
-noria_status noria_reduce_scatter(noria_comm*, const void*, void*, uint64_t, noria_dtype, noria_op,
-                                  const noria_stream*, noria_work**) {
-  return not_built("noria_reduce_scatter");
+noria_status noria_reduce_scatter(noria_comm* comm, const void* in, void* out, uint64_t count,
+                                  noria_dtype dtype, noria_op op, const noria_stream* stream,
+                                  noria_work** work) {
+  constexpr const char* kName = "noria_reduce_scatter";
+  if (comm == nullptr) return refuse(null_argument(kName, "comm"));
+  const auto edges = even_edges_of(kName, count, comm->comm->size(), dtype);
+  return answer(reduce_scatter(kName, comm, in, out, edges, dtype, op, stream, work));
 }
 
-noria_status noria_all_gather(noria_comm*, const void*, void*, uint64_t, noria_dtype,
-                              const noria_stream*, noria_work**) {
-  return not_built("noria_all_gather");
+noria_status noria_reduce_scatter_v(noria_comm* comm, const void* in, void* out,
+                                    const uint64_t* counts, noria_dtype dtype, noria_op op,
+                                    const noria_stream* stream, noria_work** work) {
+  constexpr const char* kName = "noria_reduce_scatter_v";
+  if (comm == nullptr) return refuse(null_argument(kName, "comm"));
+  const auto edges = edges_of(kName, counts, comm->comm->size(), dtype);
+  return answer(reduce_scatter(kName, comm, in, out, edges, dtype, op, stream, work));
+}
+
+noria_status noria_all_gather(noria_comm* comm, const void* in, void* out, uint64_t count,
+                              noria_dtype dtype, const noria_stream* stream, noria_work** work) {
+  constexpr const char* kName = "noria_all_gather";
+  if (comm == nullptr) return refuse(null_argument(kName, "comm"));
+  const auto edges = even_edges_of(kName, count, comm->comm->size(), dtype);
+  return answer(all_gather(kName, comm, in, out, edges, dtype, stream, work));
+}
+
+noria_status noria_all_gather_v(noria_comm* comm, const void* in, void* out, const uint64_t* counts,
+                                noria_dtype dtype, const noria_stream* stream, noria_work** work) {
+  constexpr const char* kName = "noria_all_gather_v";
+  if (comm == nullptr) return refuse(null_argument(kName, "comm"));
+  const auto edges = edges_of(kName, counts, comm->comm->size(), dtype);
+  return answer(all_gather(kName, comm, in, out, edges, dtype, stream, work));
 }
 
 // ---- works --------------------------------------------------------------------------------------

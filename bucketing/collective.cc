@@ -1,5 +1,7 @@
 #include "bucketing/collective.hpp"
 
+#include <algorithm>
+
 #include "base/fingerprint.hpp"
 #include "bucketing/kernels.hpp"
 
@@ -15,11 +17,19 @@ uint64_t fingerprint_of(const Collective& collective) {
     fingerprint.add(part.count);
     fingerprint.add(static_cast<uint64_t>(part.dtype));
     fingerprint.add(static_cast<uint64_t>(part.op));
+    fingerprint.add(static_cast<uint64_t>(part.phases));
+    for (const uint64_t edge : part.edges) fingerprint.add(edge);
   }
   return fingerprint.value();
 }
 
 }  // namespace
+
+std::vector<uint64_t> even_edges(uint64_t count, uint32_t ranks) {
+  std::vector<uint64_t> edges(ranks + 1);
+  for (uint32_t rank = 0; rank <= ranks; ++rank) edges[rank] = rank * count;
+  return edges;
+}
 
 void prepare(Collective& collective, uint32_t ranks) {
   // A barrier is an all-reduce of one number in the ring's own memory: nobody has the result before
@@ -30,9 +40,13 @@ void prepare(Collective& collective, uint32_t ranks) {
   std::vector<PartShape> shapes;
   shapes.reserve(collective.parts.size());
   for (const Part& part : collective.parts)
-    shapes.push_back({.count = part.count, .element_bytes = dtype_bytes(part.dtype)});
+    shapes.push_back(
+        {.count = part.count, .element_bytes = dtype_bytes(part.dtype), .edges = part.edges});
   collective.segments = cut_segments(shapes, ranks);
   collective.fingerprint = fingerprint_of(collective);
+  collective.has_single_phase =
+      std::any_of(collective.parts.begin(), collective.parts.end(),
+                  [](const Part& part) { return part.phases != Phases::both; });
 }
 
 }  // namespace noria::bucketing

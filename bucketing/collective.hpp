@@ -1,6 +1,6 @@
 // Collective: one operation on the ring, from submission to result.
 //
-// An all-reduce of the C API has one part; a reducer's step is one collective whose parts are its
+// A call of the C API has one part; a reducer's step is one collective whose parts are its
 // buckets in plan order, then a part of one int64 that carries the step's verdict (op max), so that
 // every rank learns of every rank's error in the same step. Segments of all parts flow through the
 // ring as one stream: no bubble between buckets.
@@ -27,14 +27,29 @@
 
 namespace noria::bucketing {
 
-enum class Kind : uint8_t { all_reduce = 1, broadcast = 2, barrier = 3 };
+enum class Kind : uint8_t {
+  all_reduce = 1,
+  broadcast = 2,
+  barrier = 3,
+  reduce_scatter = 4,
+  all_gather = 5,
+};
+
+// Which halves of an all-reduce a part goes through.
+enum class Phases : uint8_t { both = 0, reduce = 1, gather = 2 };
 
 struct Part {
   const std::byte* in = nullptr;  // may equal out
   std::byte* out = nullptr;
-  uint64_t count = 0;  // elements
+  uint64_t count = 0;  // elements, of all blocks
   noria_dtype dtype = NORIA_FLOAT32;
   noria_op op = NORIA_SUM;
+  // One phase alone: rank r owns the elements [edges[r], edges[r + 1]), its block. `reduce` reads
+  // all of `in` and leaves the reduction of the own block: where it lies in a part with an
+  // out_region, at `out` otherwise. `gather` takes the own block from `in`, which may be its place
+  // in `out`.
+  Phases phases = Phases::both;
+  std::vector<uint64_t> edges;  // ranks + 1 with one phase; empty with both
   // Registered memory that covers [in, in + bytes) and [out, out + bytes); null lets the ring
   // register for the time of the collective.
   const transport::Region* in_region = nullptr;
@@ -68,6 +83,7 @@ struct Collective {
   std::vector<RemotePart> left;              // empty: exchanged by the header message
   std::atomic<uint32_t>* pending = nullptr;  // one a segment, 0 is ready; null: all are ready
   uint64_t fingerprint = 0;                  // of kind, root and the parts' shapes, dtypes and ops
+  bool has_single_phase = false;             // some part goes through one phase only
   // Without progress, while all segments of this rank are ready; 0: the engine's.
   int64_t timeout_ns = 0;
 
@@ -76,6 +92,9 @@ struct Collective {
 
   bool is_done() const { return state.load(std::memory_order_acquire) == State::done; }
 };
+
+// Blocks of `count` elements each.
+std::vector<uint64_t> even_edges(uint64_t count, uint32_t ranks);
 
 // Cuts the segments and computes the fingerprint. Call after the parts are set.
 void prepare(Collective& collective, uint32_t ranks);

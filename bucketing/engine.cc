@@ -68,6 +68,8 @@ const char* name_of(const Collective& collective) {
     case Kind::all_reduce: return "an all-reduce";
     case Kind::broadcast: return "a broadcast";
     case Kind::barrier: return "a barrier";
+    case Kind::reduce_scatter: return "a reduce-scatter";
+    case Kind::all_gather: return "an all-gather";
   }
   return "a collective";
 }

@@ -14,6 +14,8 @@ const char* kind_name(Kind kind) {
     case Kind::all_reduce: return "all_reduce";
     case Kind::broadcast: return "broadcast";
     case Kind::barrier: return "barrier";
+    case Kind::reduce_scatter: return "reduce_scatter";
+    case Kind::all_gather: return "all_gather";
   }
   return "unknown collective";
 }
@@ -25,21 +27,25 @@ std::string describe(const RingHeader& header) {
   if (header.parts > 1) text = "a step of " + std::to_string(header.parts) + " parts";
   text += " of " + std::to_string(header.count) + ' ' + dtype_name(header.dtype);
   if (header.kind == Kind::broadcast) return text + " from rank " + std::to_string(header.root);
+  if (header.kind == Kind::all_gather) return text;
   return text + ", " + op_name(header.op);
 }
 
-// Slots hold headers, and notices or chunks.
-RingInbox::Shape inbox_shape(RingFetch fetch) {
-  if (fetch == RingFetch::read) return {RingPull::kInboxSlots, RingPull::kInboxSlotBytes};
-  return {RingPush::kInboxSlots, RingPush::kInboxSlotBytes};
+// The first chunk of these leaves a rank as soon as it takes part.
+constexpr bool may_carry_chunk(Kind kind) {
+  return kind == Kind::all_reduce || kind == Kind::reduce_scatter;
 }
+
+// Slots hold headers, and notices or chunks. Whatever the way to fetch: some collectives go by
+// messages only.
+constexpr RingInbox::Shape kInboxShape{RingPush::kInboxSlots, RingPush::kInboxSlotBytes};
 
 }  // namespace
 
 Ring::State::State(transport::Domain& domain, RingPlace place, RingLinks links, RingFetch fetch,
                    Memory memory, ControlPlane* control)
     : fetch_(fetch),
-      inbox_(std::move(memory.inbox), inbox_shape(fetch)),
+      inbox_(std::move(memory.inbox), kInboxShape),
       outbox_(std::move(memory.outbox)),
       run_(std::move(memory.barrier), std::move(memory.staging)),
       pull_(std::move(memory.scratch)),
@@ -64,7 +70,7 @@ void Ring::State::start(Collective& collective) {
     if (pulls_) {
       pull_.begin(core_, run_);
     } else {
-      push_.begin(core_, run_);
+      if (!push_.begin(core_, run_)) return;
     }
     gather_.begin(core_, run_);
   }
@@ -73,14 +79,14 @@ void Ring::State::start(Collective& collective) {
 
 // The same on all ranks: parts are exchanged by all or by none.
 bool Ring::State::should_pull(const Collective& collective) const {
-  if (collective.kind == Kind::broadcast) return false;
+  if (collective.kind == Kind::broadcast || collective.has_single_phase) return false;
   return fetch_ == RingFetch::read || (fetch_ == RingFetch::by_memory && !collective.left.empty());
 }
 
 // Small collectives only: what is sent then lies in one piece with room for the header.
 bool Ring::State::carries_chunk() const {
-  return !pulls_ && header_.kind == Kind::all_reduce && run_.is_staged() && run_.segments() != 0 &&
-         run_.piece(0, core_.place().offered_chunk(0)).bytes != 0;
+  return !pulls_ && may_carry_chunk(header_.kind) && run_.is_staged() && run_.segments() != 0 &&
+         run_.piece(0, core_.place().offered_chunk(0), Phases::reduce).bytes != 0;
 }
 
 RingHeader Ring::State::make_header(const Collective& collective) const {
@@ -142,7 +148,7 @@ bool Ring::State::exchange_headers() {
 
 bool Ring::State::send_header() {
   if ((header_.flags & kCarriesChunk) == 0) return outbox_.send_header(core_, header_);
-  const RingRun::Piece piece = run_.piece(0, core_.place().offered_chunk(0));
+  const RingRun::Piece piece = run_.piece(0, core_.place().offered_chunk(0), Phases::reduce);
   Place from = run_.in(piece);
   from.data -= kHeaderRoom;
   std::memcpy(from.data, &header_, kShortHeaderBytes);
@@ -167,7 +173,7 @@ bool Ring::State::take_header(const RingInbox::Message& message) {
   if (has_remote) std::memcpy(static_cast<void*>(&header), message.data, sizeof header);
   if (!is_header_right(header)) return false;
   if (carries_chunk) {
-    if (pulls_ || header_.kind != Kind::all_reduce) core_.fail_out_of_step(kWanted);
+    if (pulls_ || !may_carry_chunk(header_.kind)) core_.fail_out_of_step(kWanted);
     inbox_.drop_front(kHeaderRoom);
     return !core_.has_failed();
   }
@@ -192,10 +198,13 @@ bool Ring::State::is_header_right(const RingHeader& header) {
   }
   if (is_same) return true;
   const bool is_order = header.kind != header_.kind || header.parts != header_.parts;
+  const std::string theirs = describe(header), ours = describe(header_);
   core_.fail({is_order ? NORIA_E_ORDER : NORIA_E_MISMATCH,
               "collective " + std::to_string(sequence_) + " differs: rank " +
-                  std::to_string(core_.place().left()) + " called " + describe(header) + ", rank " +
-                  std::to_string(core_.place().rank) + " called " + describe(header_) +
+                  std::to_string(core_.place().left()) + " called " + theirs + ", rank " +
+                  std::to_string(core_.place().rank) + " called " + ours +
+                  // The header has no room for the parts of parts.
+                  (theirs == ours ? ", cut into other counts" : "") +
                   "; all ranks must call the same in the same order"});
   return false;
 }
@@ -259,9 +268,8 @@ std::string Ring::State::waiting_for() const {
 Outcome<std::unique_ptr<Ring>> Ring::over(transport::Domain& domain, RingPlace place,
                                           RingLinks links, RingFetch fetch, ControlPlane* control) {
   State::Memory memory;
-  const RingInbox::Shape inbox = inbox_shape(fetch);
   const std::pair<transport::Region*, uint64_t> needs[] = {
-      {&memory.inbox, inbox.slots * inbox.slot_bytes},
+      {&memory.inbox, kInboxShape.slots * kInboxShape.slot_bytes},
       {&memory.outbox, sizeof(RingHeader)},
       {&memory.barrier, sizeof(int64_t)},
       {&memory.staging, RingRun::kStagingBytes},

@@ -22,7 +22,7 @@ bool RingBroadcast::receive(RingCore& core, RingRun& run) {
   transport::RecvConnection& from = *core.links.gather_in;
   bool moved = false;
   while (!receives_.is_full() && !receiving_.is_done()) {
-    const RingRun::Piece piece = run.piece(receiving_.segment, receiving_.chunk);
+    const RingRun::Piece piece = run.piece(receiving_.segment, receiving_.chunk, Phases::gather);
     transport::Request* request = nullptr;
     if (piece.bytes != 0) {
       const Place into = run.out(piece);
@@ -38,7 +38,7 @@ bool RingBroadcast::receive(RingCore& core, RingRun& run) {
   }
   uint64_t bytes = 0;
   while (core.take_done(receives_, from, &bytes)) {
-    if (bytes != run.piece(received_.segment, received_.chunk).bytes) {
+    if (bytes != run.piece(received_.segment, received_.chunk, Phases::gather).bytes) {
       core.fail_out_of_step("the next chunk of the broadcast");
       return false;
     }
@@ -55,7 +55,7 @@ bool RingBroadcast::send(RingCore& core, RingRun& run) {
   bool moved = false, has_copied = false;
   while (!sends_.is_full() && !sending_.is_done() && !has_copied) {
     if (is_root_ ? !run.is_ready(sending_.segment) : !sending_.is_before(received_)) break;
-    const RingRun::Piece piece = run.piece(sending_.segment, sending_.chunk);
+    const RingRun::Piece piece = run.piece(sending_.segment, sending_.chunk, Phases::gather);
     transport::Request* request = nullptr;
     if (piece.bytes != 0) {
       const Place source = is_root_ ? run.in(piece) : run.out(piece);

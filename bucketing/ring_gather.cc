@@ -6,6 +6,7 @@ namespace noria::bucketing {
 
 void RingGather::begin(const RingCore& core, const RingRun& run) {
   receiving_ = received_ = sending_ = sent_ = PipelineWalk(run.segments(), core.steps());
+  placed_ = 0;
   uses_slots_ = slots_.is_valid() && run.has_registered_memory();
 }
 
@@ -25,8 +26,8 @@ bool RingGather::post_receives(RingCore& core, RingRun& run) {
   transport::RecvConnection& from = *core.links.gather_in;
   bool moved = false;
   while (!receives_.is_full() && !receiving_.is_done()) {
-    const RingRun::Piece piece =
-        run.piece(receiving_.segment(), core.place().received_chunk(receiving_.step()));
+    const RingRun::Piece piece = run.piece(
+        receiving_.segment(), core.place().received_chunk(receiving_.step()), Phases::gather);
     transport::Request* request = nullptr;
     if (piece.bytes != 0) {
       if (uses_slots_) {
@@ -56,8 +57,8 @@ bool RingGather::take_received(RingCore& core, RingRun& run) {
   bool moved = false, has_copied = false;
   uint64_t bytes = 0;
   while (!has_copied && core.take_done(receives_, *core.links.gather_in, &bytes)) {
-    const RingRun::Piece piece =
-        run.piece(received_.segment(), core.place().received_chunk(received_.step()));
+    const RingRun::Piece piece = run.piece(
+        received_.segment(), core.place().received_chunk(received_.step()), Phases::gather);
     if (bytes != piece.bytes) {
       core.fail_out_of_step("the next finished chunk");
       return false;
@@ -77,13 +78,17 @@ bool RingGather::take_received(RingCore& core, RingRun& run) {
 
 bool RingGather::post_sends(RingCore& core, RingRun& run) {
   transport::SendConnection& to = *core.links.gather_out;
-  bool moved = false;
-  while (!sends_.is_full() && !sending_.is_done()) {
+  bool moved = false, has_copied = false;
+  while (!sends_.is_full() && !sending_.is_done() && !has_copied) {
     const uint32_t segment = sending_.segment(), step = sending_.step();
     // The own finished chunk first, then what came from the left.
     if (step == 0 ? run.reduced(segment) != core.steps() : run.gathered(segment) < step) break;
-    const RingRun::Piece piece = run.piece(segment, core.place().sent_chunk(step));
+    const RingRun::Piece piece = run.piece(segment, core.place().sent_chunk(step), Phases::gather);
     transport::Request* request = nullptr;
+    if (step == 0 && sending_.index() >= placed_) {
+      has_copied = run.place_own(piece);
+      placed_ = sending_.index() + 1;
+    }
     if (piece.bytes != 0) {
       const Place from = run.out(piece);
       request = to.try_send(*from.region, from.offset(), piece.bytes);

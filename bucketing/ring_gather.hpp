@@ -30,7 +30,8 @@ class RingGather {
   explicit RingGather(transport::Region slots) : slots_(std::move(slots)) {}
 
   void begin(const RingCore& core, const RingRun& run);
-  // True when something moved. Copies at most one chunk out of its slot.
+  // True when something moved. Copies at most one chunk out of its slot, and one of an all-gather's
+  // own block into the result.
   NORIA_HOT bool advance(RingCore& core, RingRun& run);
   bool has_sent_all() const { return sent_.is_done(); }
 
@@ -49,6 +50,7 @@ class RingGather {
   PipelineWalk receiving_, received_;
   RequestFifo receives_;
   PipelineWalk sending_, sent_;
+  uint64_t placed_ = 0;  // items before it need no copy of this rank's own input any more
   RequestFifo sends_;
 };
 

@@ -36,10 +36,17 @@ class RingOutbox {
   // Takes note of what is through. True when something was.
   NORIA_HOT bool collect(RingCore& core) {
     bool moved = false;
-    while (core.take_done(sent_, *core.links.reduce_out)) moved = true;
+    while (core.take_done(sent_, *core.links.reduce_out)) {
+      ++through_;
+      moved = true;
+    }
     return moved;
   }
   bool is_drained() const { return sent_.is_empty(); }
+
+  // Messages that were handed over, and how many of them are through; in order.
+  uint64_t taken() const { return through_ + sent_.size(); }
+  uint64_t through() const { return through_; }
 
  private:
   NORIA_HOT bool push(RingCore& core, transport::Request* request) {
@@ -53,6 +60,7 @@ class RingOutbox {
 
   transport::Region memory_;
   RequestFifo sent_;
+  uint64_t through_ = 0;
 };
 
 }  // namespace noria::bucketing

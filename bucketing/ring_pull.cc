@@ -50,7 +50,8 @@ bool RingPull::issue_reads(RingCore& core, RingRun& run) {
     const uint32_t segment = issued_.segment(), step = issued_.step();
     // Not before the addend is there too: what is fetched early would be cold when it is added.
     if (step == 0 && !run.is_ready(segment)) break;
-    const RingRun::Piece piece = run.piece(segment, core.place().fetched_chunk(step));
+    const RingRun::Piece piece =
+        run.piece(segment, core.place().fetched_chunk(step), Phases::reduce);
     transport::Request* request = nullptr;
     if (piece.bytes != 0) {
       const RemotePart& left = run.left(piece);
@@ -75,8 +76,10 @@ bool RingPull::issue_reads(RingCore& core, RingRun& run) {
 bool RingPull::add_oldest(RingCore& core, RingRun& run) {
   if (!core.take_done(reads_, *core.links.reduce_in)) return false;
   const uint32_t segment = added_.segment(), step = added_.step();
-  const RingRun::Piece piece = run.piece(segment, core.place().fetched_chunk(step));
-  run.add(piece, scratch_.base() + add_block_ * kChunkBytes, step + 1 == core.steps());
+  const RingRun::Piece piece = run.piece(segment, core.place().fetched_chunk(step), Phases::reduce);
+  const bool is_last_step = step + 1 == core.steps();
+  run.add(piece, run.sum(piece, is_last_step), scratch_.base() + add_block_ * kChunkBytes,
+          is_last_step);
   run.on_reduced(segment);
   if (++add_block_ == kAhead) add_block_ = 0;
   added_.next();

@@ -26,8 +26,6 @@ class RingPull {
  public:
   static constexpr uint32_t kAhead = 2;
   static constexpr uint64_t kScratchBytes = kAhead * kChunkBytes;
-  static constexpr uint32_t kInboxSlots = 16;
-  static constexpr uint64_t kInboxSlotBytes = sizeof(RingHeader);
 
   explicit RingPull(transport::Region scratch) : scratch_(std::move(scratch)) {}
 

@@ -1,4 +1,6 @@
-// RingPush: the reduce phase by messages, where reads are dear.
+// RingPush: the reduce phase by messages, where reads are dear, or where nothing but it is asked
+// for: a message that is through says that what was sent may be written again, and no gather phase
+// follows that would say so of a read.
 //
 // Each partial chunk is sent into a staging slot of the right neighbour and added from there. The
 // slots are the inbox's, so that a slow neighbour takes as many chunks as it has slots and no more.
@@ -11,6 +13,7 @@
 #include "bucketing/ring_core.hpp"
 #include "bucketing/ring_inbox.hpp"
 #include "bucketing/ring_outbox.hpp"
+#include "bucketing/ring_partials.hpp"
 #include "bucketing/ring_run.hpp"
 
 namespace noria::bucketing {
@@ -24,7 +27,8 @@ class RingPush {
   // added out of the cache. Elsewhere the neighbour's slots are the bound.
   explicit RingPush(bool stays_close) : stays_close_(stays_close) {}
 
-  void begin(const RingCore& core, const RingRun& run);
+  // False after core.fail().
+  bool begin(RingCore& core, const RingRun& run);
   // True when something moved. Adds at most one chunk.
   NORIA_HOT bool advance(RingCore& core, RingRun& run, RingInbox& inbox, RingOutbox& outbox);
   // The half of advance() that needs nothing of the left neighbour.
@@ -39,10 +43,13 @@ class RingPush {
   const PipelineWalk& waits_at() const { return added_; }
 
  private:
-  NORIA_HOT bool add_oldest(RingCore& core, RingRun& run, RingInbox& inbox);
+  NORIA_HOT bool add_oldest(RingCore& core, RingRun& run, RingInbox& inbox, RingOutbox& outbox);
+  NORIA_HOT bool add(RingCore& core, RingRun& run, RingInbox& inbox, const RingOutbox& outbox,
+                     const RingRun::Piece& piece);
 
   const bool stays_close_;
   PipelineWalk sent_, added_;
+  RingPartials partials_;  // where run.lacks_partials()
 };
 
 }  // namespace noria::bucketing

@@ -21,7 +21,8 @@ bool should_stage(const Collective& collective) {
 
 bool RingRun::begin(RingCore& core, Collective& collective) {
   NORIA_CHECK(!is_active(), "a collective was started before the last one ended");
-  const RingPlace& place = core.place();
+  place_ = core.place();
+  const RingPlace& place = place_;
   ranks_ = place.size;
   steps_ = core.steps();
   pending_ = collective.pending;
@@ -40,13 +41,18 @@ bool RingRun::begin(RingCore& core, Collective& collective) {
   const bool is_last = is_broadcast && static_cast<uint32_t>(collective.root) == place.right();
 
   is_staged_ = should_stage(collective);
+  lacks_partials_ = false;
   parts_.assign(collective.parts.size(), {});
   for (size_t i = 0; i < parts_.size(); ++i) {
     Part& part = collective.parts[i];
     part.start_ns = part.wire_ns = 0;
     part.set_end(0);
     if (!collective.left.empty()) parts_[i].left = collective.left[i];
-    if (!place_part(core, part, !is_broadcast || is_root, !is_root, &parts_[i])) return false;
+    const bool uses_in = is_broadcast ? is_root : part.phases != Phases::gather;
+    // Of a reduce-scatter nothing but the own block is left, and that is not sent.
+    const bool uses_out = !is_root && (part.phases != Phases::reduce || part.out_region != nullptr);
+    if (!place_part(core, part, uses_in, uses_out, &parts_[i])) return false;
+    lacks_partials_ |= !uses_out && part.phases == Phases::reduce && !is_staged_ && steps_ > 1;
   }
   // Fetch, receive and send each step; or, of a broadcast, receive but on root and send but on the
   // last.
@@ -64,14 +70,14 @@ void RingRun::stage_input(const RingPlace& place, bool is_whole) {
     for (uint32_t chunk = 0; chunk < place.size; ++chunk) {
       // Of a reduction only one chunk leaves this rank as it is.
       if (!is_whole && chunk != place.offered_chunk(0)) continue;
-      const Piece some = piece(k, chunk);
+      const Piece some = piece(k, chunk, Phases::reduce);
       if (some.bytes != 0) std::memcpy(in(some).data, part.own + some.offset, some.bytes);
     }
 }
 
 void RingRun::deliver() {
-  if (!is_staged_) return;
   const PartRun& run = parts_.front();
+  if (!is_staged_ || run.phases == Phases::reduce) return;
   const Part& part = *run.part;
   const uint64_t bytes = part.count * run.element_bytes;
   if (bytes != 0) copy_out_of_slot(part.out, run.out.data, bytes);
@@ -83,13 +89,19 @@ bool RingRun::place_part(RingCore& core, Part& part, bool uses_in, bool uses_out
   run->own = part.in;
   run->in = {part.in_region, const_cast<std::byte*>(part.in)};
   run->out = {part.out_region, part.out};
+  run->phases = part.phases;
   const uint64_t bytes = part.count * run->element_bytes;
   if (bytes == 0) return true;
   if (is_staged_) {
     run->in = {&staging_, staging_.base() + kHeaderRoom};
     run->out = run->in.at(kStagedBytes);
-    return true;
   }
+  run->result = run->out.data;
+  if (part.phases == Phases::reduce && part.out_region == nullptr) {
+    run->result = part.out;
+    run->result_at = part.edges[place_.rank] * run->element_bytes;
+  }
+  if (is_staged_) return true;
   if (uses_in && run->in.region == nullptr) {
     run->in.region = register_memory(core, run->in.data, bytes);
     if (run->in.region == nullptr) return false;
@@ -134,9 +146,10 @@ RemotePart RingRun::own_part() const {
   return own;
 }
 
-RingRun::Piece RingRun::piece(uint32_t segment, uint32_t chunk) const {
+RingRun::Piece RingRun::piece(uint32_t segment, uint32_t chunk, Phases phase) const {
   const Segment& whole = collective_->segments[segment];
   const PartRun& part = parts_[whole.part];
+  if (part.phases != Phases::both) return block_piece(whole, chunk, phase);
   const Chunk cut = chunk_of(whole, chunk, ranks_, part.element_bytes);
   return {.part = whole.part,
           .count = cut.count,
@@ -144,25 +157,47 @@ RingRun::Piece RingRun::piece(uint32_t segment, uint32_t chunk) const {
           .bytes = cut.count * part.element_bytes};
 }
 
-void RingRun::add(const Piece& piece, const std::byte* fetched, bool is_last_step) {
+RingRun::Piece RingRun::block_piece(const Segment& segment, uint32_t chunk, Phases phase) const {
+  const PartRun& part = parts_[segment.part];
+  if (part.phases != phase) return {.part = segment.part};
+  const std::vector<uint64_t>& edges = part.part->edges;
+  const uint32_t block = place_.block_of(chunk);
+  const Chunk cut = slice_of(segment, edges[block], edges[block + 1], part.element_bytes);
+  return {.part = segment.part,
+          .count = cut.count,
+          .offset = cut.first * part.element_bytes,
+          .bytes = cut.count * part.element_bytes};
+}
+
+bool RingRun::place_own(const Piece& piece) {
   const PartRun& part = parts_[piece.part];
-  std::byte* out = part.out.data + piece.offset;
+  if (part.phases != Phases::gather || piece.bytes == 0) return false;
+  const uint64_t block_at = part.part->edges[place_.rank] * part.element_bytes;
+  const std::byte* from = part.own + (piece.offset - block_at);
+  std::byte* to = out(piece).data;
+  if (from == to) return false;
+  std::memcpy(to, from, piece.bytes);
+  return true;
+}
+
+void RingRun::add(const Piece& piece, std::byte* to, const std::byte* fetched, bool is_last_step) {
+  const PartRun& part = parts_[piece.part];
   const std::byte* own = part.own + piece.offset;
   if (is_last_step && part.part->op == NORIA_AVG) {
-    add_divide(part.part->dtype, out, fetched, own, piece.count, ranks_);
+    add_divide(part.part->dtype, to, fetched, own, piece.count, ranks_);
   } else {
-    reduce(part.part->dtype, part.part->op, out, fetched, own, piece.count);
+    reduce(part.part->dtype, part.part->op, to, fetched, own, piece.count);
   }
 }
 
-void RingRun::add_slot(const Piece& piece, std::byte* slot, bool is_last_step) {
+void RingRun::add_slot(const Piece& piece, std::byte* to, std::byte* slot, bool is_last_step) {
   const uint32_t element_bytes = parts_[piece.part].element_bytes;
   read_slot(slot, piece.bytes, [&](uint64_t at, uint64_t bytes) {
     add({.part = piece.part,
          .count = bytes / element_bytes,
          .offset = piece.offset + at,
          .bytes = bytes},
-        slot + at, is_last_step);
+        to + at, slot + at, is_last_step);
   });
 }
 

@@ -73,7 +73,8 @@ class RingRun {
     uint64_t offset = 0;  // bytes within the part
     uint64_t bytes = 0;
   };
-  NORIA_HOT Piece piece(uint32_t segment, uint32_t chunk) const;
+  // Without bytes if the part does not go through that phase.
+  NORIA_HOT Piece piece(uint32_t segment, uint32_t chunk, Phases phase) const;
   NORIA_HOT Place in(const Piece& piece) const { return parts_[piece.part].in.at(piece.offset); }
   NORIA_HOT Place out(const Piece& piece) const { return parts_[piece.part].out.at(piece.offset); }
   const RemotePart& left(const Piece& piece) const { return parts_[piece.part].left; }
@@ -85,10 +86,24 @@ class RingRun {
   }
   bool all_ready() const { return pending_ == nullptr; }
 
-  // out = fetched op in, and the division of an average at the last step.
-  NORIA_HOT void add(const Piece& piece, const std::byte* fetched, bool is_last_step);
+  // Where the sum of a piece goes.
+  NORIA_HOT std::byte* sum(const Piece& piece, bool is_last_step) const {
+    const PartRun& part = parts_[piece.part];
+    return is_last_step ? part.result + (piece.offset - part.result_at)
+                        : part.out.data + piece.offset;
+  }
+  // But partial sums have no place, and the caller of add() must find one.
+  bool lacks_partials() const { return lacks_partials_; }
+
+  // to = fetched op in, and the division of an average at the last step.
+  NORIA_HOT void add(const Piece& piece, std::byte* to, const std::byte* fetched,
+                     bool is_last_step);
   // The same out of a slot that the left neighbour's processor will fill again.
-  NORIA_HOT void add_slot(const Piece& piece, std::byte* slot, bool is_last_step);
+  NORIA_HOT void add_slot(const Piece& piece, std::byte* to, std::byte* slot, bool is_last_step);
+
+  // Before this rank's piece of an all-gather is sent: copies it to its place in the result. False
+  // if it is there.
+  NORIA_HOT bool place_own(const Piece& piece);
 
   // Steps of the segment that are through.
   uint32_t reduced(uint32_t segment) const { return segments_[segment].reduced; }
@@ -107,9 +122,12 @@ class RingRun {
  private:
   struct PartRun {
     Part* part = nullptr;
-    const std::byte* own = nullptr;  // this rank's addend
+    const std::byte* own = nullptr;  // this rank's addend, or its block of an all-gather
     Place in, out;                   // what travels
+    std::byte* result = nullptr;     // of additions, from byte result_at of the part on
+    uint64_t result_at = 0;
     RemotePart left;
+    Phases phases = Phases::both;
     uint32_t element_bytes = 4;
     uint32_t segments_left = 0;
     uint32_t under_way = 0;
@@ -122,6 +140,7 @@ class RingRun {
   };
 
   bool place_part(RingCore& core, Part& part, bool uses_in, bool uses_out, PartRun* run);
+  NORIA_HOT Piece block_piece(const Segment& segment, uint32_t chunk, Phases phase) const;
   void stage_input(const RingPlace& place, bool is_whole);
   const transport::Region* register_memory(RingCore& core, std::byte* data, uint64_t bytes);
   NORIA_HOT void on_step(uint32_t segment) {
@@ -132,8 +151,10 @@ class RingRun {
   transport::Region barrier_memory_;
   transport::Region staging_;
   bool is_staged_ = false;
+  bool lacks_partials_ = false;
   Collective* collective_ = nullptr;
   const std::atomic<uint32_t>* pending_ = nullptr;
+  RingPlace place_;
   uint32_t ranks_ = 1, steps_ = 0;
   uint32_t segments_done_ = 0;
   std::vector<transport::Region> regions_;  // registered for this collective only

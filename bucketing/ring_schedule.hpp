@@ -12,6 +12,9 @@
 // smallest item that is not done anywhere can always be done: nobody waits in a circle.
 // The price: an older segment in mid-ring waits while the next one is not yet ready to be sent.
 //
+// A reduce-scatter is the reduce phase alone, an all-gather the gather phase. As rank r ends the
+// one and begins the other with chunk r+1, chunk c is a slice of the block of rank c-1.
+//
 // Threads: any thread.
 #pragma once
 
@@ -26,6 +29,14 @@ class PipelineWalk {
   PipelineWalk(uint32_t segments, uint32_t steps)
       : segments_(segments), steps_(steps), total_(uint64_t{segments} * steps) {}
 
+  // Instead, groups of segments behind each other, those of a group step by step: from an item to
+  // the same segment's next step it is `group` items, however many steps there are.
+  static PipelineWalk in_groups(uint32_t segments, uint32_t steps, uint32_t group) {
+    PipelineWalk walk(segments, steps);
+    walk.group_ = group;
+    return walk;
+  }
+
   bool is_done() const { return index_ == total_; }
   uint64_t index() const { return index_; }  // items before this one
   uint64_t total() const { return total_; }
@@ -35,6 +46,7 @@ class PipelineWalk {
   void next() {
     ++index_;
     ++segment_;
+    if (group_ != 0) return step_in_group();
     if (step_ != 0 && segment_ != segments_) {
       --step_;
       return;
@@ -45,7 +57,18 @@ class PipelineWalk {
   }
 
  private:
+  void step_in_group() {
+    const uint32_t end = segments_ - first_ < group_ ? segments_ : first_ + group_;
+    if (segment_ != end) return;
+    if (++step_ == steps_) {
+      step_ = 0;
+      first_ = end;
+    }
+    segment_ = first_;
+  }
+
   uint32_t segments_ = 0, steps_ = 0, tick_ = 0, segment_ = 0, step_ = 0;
+  uint32_t group_ = 0, first_ = 0;  // 0: no groups; the group's first segment
   uint64_t index_ = 0, total_ = 0;
 };
 
@@ -63,6 +86,8 @@ struct RingPlace {
   uint32_t offered_chunk(uint32_t step) const { return wrap(rank + size - step); }
   uint32_t sent_chunk(uint32_t step) const { return wrap(rank + size + 1 - step); }
   uint32_t received_chunk(uint32_t step) const { return wrap(rank + size - step); }
+  // Whose block a chunk is a slice of.
+  uint32_t block_of(uint32_t chunk) const { return wrap(chunk + size - 1); }
 
  private:
   // The largest argument, rank + size + 1, is at most 2 * size.

@@ -22,8 +22,15 @@ namespace {
 struct Cell {
   noria_dtype dtype;
   noria_op op;
-  uint64_t count;
-  uint64_t bytes() const { return count * dtype_row(dtype).bytes; }
+  uint64_t count;  // as the call takes it
+  uint64_t whole;  // elements of the larger buffer
+  uint64_t bytes() const { return whole * dtype_row(dtype).bytes; }
+};
+
+// Where a half of a row finds its buffers.
+struct Placed {
+  std::byte* in;
+  std::byte* out;
 };
 
 class Bench {
@@ -39,28 +46,46 @@ class Bench {
     Row row{.bytes = cell.bytes(),
             .count = cell.count,
             .type = dtype_row(cell.dtype).name,
-            .op = op_name(cell.op)};
-    row.out_of_place = measure_half(cell, in_.get());
-    row.in_place = measure_half(cell, out_.get());
+            .op = kind_.reduces() ? op_name(cell.op) : "none"};
+    row.out_of_place = measure_half(cell, {bytes_of(in_), bytes_of(out_)});
+    // In place a block lies where it is in the whole.
+    const uint64_t at = first_of_block(cell) * dtype_row(cell.dtype).bytes;
+    row.in_place = measure_half(cell, {bytes_of(out_) + (kind_.in == Extent::block ? at : 0),
+                                       bytes_of(out_) + (kind_.out == Extent::block ? at : 0)});
     return row;
   }
 
   uint64_t wrong_here() const { return wrong_here_; }
 
  private:
-  void call(const Cell& cell, const void* in, noria_work** work) {
-    require(kind_.call(comm_.get(), in, out_.get(), cell.count, cell.dtype, cell.op, work),
+  static std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.get()); }
+
+  // Of this rank's block, in the whole.
+  uint64_t first_of_block(const Cell& cell) const {
+    return kind_.has_blocks() ? cell.count * static_cast<uint64_t>(comm_.rank()) : 0;
+  }
+
+  void call(const Cell& cell, const Placed& at, noria_work** work) {
+    require(kind_.call(comm_.get(), at.in, at.out, cell.count, cell.dtype, cell.op, work),
             kind_.collective);
   }
 
-  Measurement measure_half(const Cell& cell, void* in) {
-    fill(in, 0, cell.count, comm_.rank(), spec_of(cell, 0));
-    for (int i = 0; i < options_.warmups; ++i) call(cell, in, nullptr);
+  // Of a gather an element depends on its index in the whole, which says whose block it is of.
+  void fill_in(const Cell& cell, const Placed& at, const DataSpec& spec) const {
+    if (kind_.reduces())
+      fill(at.in, 0, cell.whole, comm_.rank(), spec);
+    else
+      fill(at.in, first_of_block(cell), cell.count, 0, spec);
+  }
+
+  Measurement measure_half(const Cell& cell, const Placed& at) {
+    fill_in(cell, at, spec_of(cell, 0));
+    for (int i = 0; i < options_.warmups; ++i) call(cell, at, nullptr);
     comm_.barrier();
     const double cpu_before = process_cpu_seconds();
     const Nanoseconds begin = now_ns();
     std::vector<double> singles =
-        options_.blocking ? time_blocking(cell, in) : time_queued(cell, in);
+        options_.blocking ? time_blocking(cell, at) : time_queued(cell, at);
     const double elapsed_us = static_cast<double>(now_ns() - begin) * 1e-3;
     const double cpu = process_cpu_seconds() - cpu_before;
 
@@ -74,17 +99,17 @@ class Bench {
     m.p50_us = median(singles);
     m.p99_us = percentile(singles, 99);
     m.max_us = largest(singles);
-    m.cpu_s_per_gb = cell.count > 0 ? sums[1] / (gigabytes * options_.iterations) : 0;
-    if (options_.checks > 0) m.wrong = check(cell, in);
+    m.cpu_s_per_gb = cell.whole > 0 ? sums[1] / (gigabytes * options_.iterations) : 0;
+    if (options_.checks > 0) m.wrong = check(cell, at);
     return m;
   }
 
-  std::vector<double> time_blocking(const Cell& cell, const void* in) {
+  std::vector<double> time_blocking(const Cell& cell, const Placed& at) {
     std::vector<double> singles;
     singles.reserve(static_cast<size_t>(options_.iterations));
     Nanoseconds before = now_ns();
     for (int i = 0; i < options_.iterations; ++i) {
-      call(cell, in, nullptr);
+      call(cell, at, nullptr);
       const Nanoseconds after = now_ns();
       singles.push_back(static_cast<double>(after - before) * 1e-3);
       before = after;
@@ -93,12 +118,12 @@ class Bench {
   }
 
   // All calls are made, then waited for: single times are not known.
-  std::vector<double> time_queued(const Cell& cell, const void* in) {
+  std::vector<double> time_queued(const Cell& cell, const Placed& at) {
     std::vector<Work> works;
     works.reserve(static_cast<size_t>(options_.iterations));
     for (int i = 0; i < options_.iterations; ++i) {
       noria_work* work = nullptr;
-      call(cell, in, &work);
+      call(cell, at, &work);
       works.emplace_back(work);
     }
     for (const Work& work : works) require(noria_work_wait(work.get(), 0), kind_.collective);
@@ -108,19 +133,22 @@ class Bench {
   // Even rounds hold exact data, where a single bit shows; odd ones use every bit.
   DataSpec spec_of(const Cell& cell, uint32_t round) const {
     return {.dtype = cell.dtype,
-            .op = cell.op,
-            .ranks = comm_.size(),
+            .op = kind_.reduces() ? cell.op : NORIA_MAX,  // of one value: that value, bit for bit
+            .ranks = kind_.reduces() ? comm_.size() : 1,
             .round = round,
             .exact = round % 2 == 0};
   }
 
-  uint64_t check(const Cell& cell, void* in) {
+  uint64_t check(const Cell& cell, const Placed& at) {
+    const uint64_t first = kind_.out == Extent::block ? first_of_block(cell) : 0;
+    const uint64_t count = kind_.out == Extent::block ? cell.count : cell.whole;
+
     uint64_t wrong = 0;
     for (int i = 0; i < options_.checks; ++i) {
       const DataSpec spec = spec_of(cell, static_cast<uint32_t>(i));
-      fill(in, 0, cell.count, comm_.rank(), spec);
-      call(cell, in, nullptr);
-      wrong += count_wrong(out_.get(), 0, cell.count, spec);
+      fill_in(cell, at, spec);
+      call(cell, at, nullptr);
+      wrong += count_wrong(at.out, first, count, spec);
     }
     wrong_here_ += wrong;
     return static_cast<uint64_t>(comm_.sum({static_cast<double>(wrong)})[0]);
@@ -176,13 +204,22 @@ std::vector<DeviceLine> device_lines(Communicator& comm, const noria_comm_info& 
   return lines;
 }
 
-std::vector<Cell> cells_of(const BenchOptions& options) {
+Cell cell_of(const CollectiveKind& kind, noria_dtype dtype, noria_op op, uint64_t size,
+             uint64_t ranks) {
+  const uint64_t bytes = dtype_row(dtype).bytes, count = size / bytes;
+  if (!kind.has_blocks()) return {dtype, op, count, count};
+  const uint64_t unit = 16 / bytes, block = count / ranks / unit * unit;
+  return {dtype, op, block, block * ranks};
+}
+
+std::vector<Cell> cells_of(const CollectiveKind& kind, const BenchOptions& options, int ranks) {
   std::vector<Cell> cells;
+  const std::vector<noria_op> ops = kind.reduces() ? options.ops : std::vector<noria_op>{NORIA_SUM};
   for (const noria_dtype dtype : options.dtypes)
-    for (const noria_op op : options.ops)
+    for (const noria_op op : ops)
       for (const uint64_t size : sizes_of(options.sweep)) {
         if (op == NORIA_AVG && is_integer(dtype)) continue;  // noria refuses averages of integers
-        cells.push_back({dtype, op, size / dtype_row(dtype).bytes});
+        cells.push_back(cell_of(kind, dtype, op, size, static_cast<uint64_t>(ranks)));
       }
   return cells;
 }
@@ -203,7 +240,7 @@ Exit run_bench(const CollectiveKind& kind, const BenchOptions& options, Communic
   }
   Bench bench(kind, options, comm);
   std::vector<Row> rows;
-  for (const Cell& cell : cells_of(options)) {
+  for (const Cell& cell : cells_of(kind, options, comm.size())) {
     rows.push_back(bench.measure(cell));
     if (!tabulates) continue;
     std::fputs(table_row(rows.back()).c_str(), stdout);

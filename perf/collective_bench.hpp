@@ -14,13 +14,22 @@
 
 namespace noria::perf {
 
-// What differs between the tools of the family.
+// What a buffer of a rank holds: all of the data, or the block that is this rank's.
+enum class Extent { whole, block };
+
+// What differs between the tools of the family. Blocks are, as in nccl-tests, whole multiples of 16
+// bytes; `count` is then that of a block, and the size of a row that of the whole.
 struct CollectiveKind {
   const char* tool;
-  const char* collective;  // for the text of failures
+  const char* collective;  // without noria_
   noria_status (*call)(noria_comm* comm, const void* in, void* out, uint64_t count,
                        noria_dtype dtype, noria_op op, noria_work** work);
   double (*bus_factor)(int ranks);  // busbw / algbw
+  Extent in, out;
+
+  constexpr bool has_blocks() const { return in == Extent::block || out == Extent::block; }
+  // A gather moves data as it is.
+  constexpr bool reduces() const { return in == Extent::whole; }
 };
 
 // Collective. Returns wrong_result if any rank saw a wrong element.

@@ -112,7 +112,8 @@ CLI::Validator file_name() {
       "FILE");
 }
 
-int run_tool(const char* name, int (*body)(int argc, char** argv), int argc, char** argv) {
+int run_tool(const char* name, const std::function<int(int argc, char** argv)>& body, int argc,
+             char** argv) {
   try {
     const int exit = body(argc, argv);
     require_printed();

@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/params.hpp"
@@ -35,6 +36,7 @@ CLI::Validator byte_size(uint64_t least, uint64_t most);
 CLI::Validator file_name();
 
 // Runs a tool's main function and turns what it throws into a line and an exit code.
-int run_tool(const char* name, int (*body)(int argc, char** argv), int argc, char** argv);
+int run_tool(const char* name, const std::function<int(int argc, char** argv)>& body, int argc,
+             char** argv);
 
 }  // namespace noria::perf

@@ -36,7 +36,7 @@ enum {
   NORIA_BFLOAT16 = 9
 };
 /* Reductions take int32, int64, float16, bfloat16, float32, float64; others answer UNSUPPORTED.
- * Broadcast takes all. */
+ * Broadcast and gathers take all. */
 
 typedef int32_t noria_op; /* numbers are NCCL's */
 enum { NORIA_SUM = 0, NORIA_PROD = 1, NORIA_MAX = 2, NORIA_MIN = 3, NORIA_AVG = 4 };
@@ -107,10 +107,11 @@ NORIA_API void noria_comm_destroy(noria_comm* comm);
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 /* Ranks call the same collectives in the same order with the same count, dtype, op and root; else
- * all of them fail with ORDER or MISMATCH. `in` may equal `out`. Buffers stay valid until the work
- * is done. `work` receives a handle, to be waited for or tested, then released. With a NULL `work`
- * the call blocks until the result is there, which is the fastest way for small sizes: the caller's
- * own thread drives the ring.
+ * all of them fail with ORDER or MISMATCH. `in` may equal `out`, or, where one of them is a block
+ * of the other, lie in place; otherwise they do not overlap. Buffers stay valid until the work is
+ * done. `work` receives a handle, to be waited for or tested, then released. With a NULL `work` the
+ * call blocks until the result is there, which is the fastest way for small sizes: the caller's own
+ * thread drives the ring.
  * While a step of a reducer is open on the communicator they answer STATE: use another one.
  * Threads: one at a time per communicator (the order of calls is the order on the wire).
  * Blocks: only with a NULL work. Ownership: release the work. */
@@ -124,14 +125,28 @@ NORIA_API noria_status noria_broadcast(noria_comm* comm, const void* in, void* o
                                        noria_work** work);
 NORIA_API noria_status noria_barrier(noria_comm* comm, const noria_stream* stream,
                                      noria_work** work);
-/* Each rank gets count elements of the reduction of size * count. UNSUPPORTED in this version. */
+/* The reduction of `in`, size * count elements on each rank, is left in blocks: rank r gets the
+ * elements [r * count, (r + 1) * count) in `out`, of count elements. In place: out is in plus
+ * rank * count elements, and the other blocks of `in` stay as they are. */
 NORIA_API noria_status noria_reduce_scatter(noria_comm* comm, const void* in, void* out,
                                             uint64_t count, noria_dtype dtype, noria_op op,
                                             const noria_stream* stream, noria_work** work);
-/* Each rank gives count elements and gets size * count. UNSUPPORTED in this version. */
+/* Blocks of different sizes: rank r's has counts[r] elements and lies behind those of the ranks
+ * before it. `counts` has size entries, 0 is fine, and is the same on all ranks; it is copied. */
+NORIA_API noria_status noria_reduce_scatter_v(noria_comm* comm, const void* in, void* out,
+                                              const uint64_t* counts, noria_dtype dtype,
+                                              noria_op op, const noria_stream* stream,
+                                              noria_work** work);
+/* Each rank gives count elements; `out` has size * count, rank r's at r * count. In place: in is
+ * out plus rank * count elements. Takes all dtypes. */
 NORIA_API noria_status noria_all_gather(noria_comm* comm, const void* in, void* out, uint64_t count,
                                         noria_dtype dtype, const noria_stream* stream,
                                         noria_work** work);
+
+/* Blocks as those of noria_reduce_scatter_v. */
+NORIA_API noria_status noria_all_gather_v(noria_comm* comm, const void* in, void* out,
+                                          const uint64_t* counts, noria_dtype dtype,
+                                          const noria_stream* stream, noria_work** work);
 
 /* OK, IN_PROGRESS, or the failure. Threads: any. Blocks: no. */
 NORIA_API noria_status noria_work_test(noria_work* work);

@@ -52,6 +52,85 @@ TEST_P(SizesTest, Broadcast_is_right_from_every_root) {
   });
 }
 
+// Counts a rank: none on rank 1, the most on the last.
+std::vector<uint64_t> uneven_counts(int32_t size, uint64_t unit) {
+  std::vector<uint64_t> counts;
+  for (int32_t rank = 0; rank < size; ++rank)
+    counts.push_back(rank == 1 ? 0 : unit * static_cast<uint64_t>(rank + 1) + 3);
+  return counts;
+}
+
+uint64_t bytes_sent(noria_comm* comm) {
+  noria_comm_info info{};
+  info.struct_size = sizeof info;
+  EXPECT_NORIA(noria_observe_comm(comm, &info));
+  return info.sent_bytes;
+}
+
+TEST_P(SizesTest, Reduce_scatter_then_all_gather_is_an_all_reduce_and_carries_half_of_it_each) {
+  run_job(GetParam(), [](JobRank& self) {
+    const auto size = static_cast<uint64_t>(self.size), rank = static_cast<uint64_t>(self.rank);
+    for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{1000}, uint64_t{262'147}})
+      for (const bool in_place : {false, true}) {
+        std::vector<float> in = input_of(self.rank, size * count), block(count), out(size * count);
+        float* const part = in_place ? in.data() + rank * count : block.data();
+        const uint64_t before = bytes_sent(self.comm);
+        ASSERT_NORIA(noria_reduce_scatter(self.comm, in.data(), part, count, NORIA_FLOAT32,
+                                          NORIA_SUM, nullptr, nullptr));
+        const uint64_t scattered = bytes_sent(self.comm);
+        for (uint64_t i = 0; i < count; ++i)
+          ASSERT_EQ(part[i], sum_of(self.size, rank * count + i)) << count;
+        noria_work* work = nullptr;
+        float* const whole = in_place ? in.data() : out.data();
+        ASSERT_NORIA(
+            noria_all_gather(self.comm, part, whole, count, NORIA_FLOAT32, nullptr, &work));
+        ASSERT_NORIA(noria_work_wait(work, 0));
+        noria_work_release(work);
+        const uint64_t gathered = bytes_sent(self.comm);
+        EXPECT_EQ(wrong_values(in_place ? in : out, self.size), 0U) << count;
+        // (n-1)/n of the data each, and beside it headers and credits.
+        const uint64_t data = (size - 1) * count * sizeof(float), slack = data / 50 + 4096;
+        EXPECT_GE(scattered - before, data);
+        EXPECT_LE(scattered - before, data + slack);
+        EXPECT_GE(gathered - scattered, data);
+        EXPECT_LE(gathered - scattered, data + slack);
+      }
+  });
+}
+
+TEST_P(SizesTest, Blocks_may_be_of_different_sizes) {
+  run_job(GetParam(), [](JobRank& self) {
+    for (const uint64_t unit : {uint64_t{5}, uint64_t{100'000}}) {
+      const std::vector<uint64_t> counts = uneven_counts(self.size, unit);
+      uint64_t total = 0, first = 0;
+      for (size_t rank = 0; rank < counts.size(); ++rank) {
+        if (static_cast<int32_t>(rank) < self.rank) first += counts[rank];
+        total += counts[rank];
+      }
+      const uint64_t own = counts[static_cast<size_t>(self.rank)];
+      const std::vector<float> in = input_of(self.rank, total);
+      std::vector<float> block(own), out(total, -1.0f);
+      ASSERT_NORIA(noria_reduce_scatter_v(self.comm, in.data(), block.data(), counts.data(),
+                                          NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr));
+      for (uint64_t i = 0; i < own; ++i) ASSERT_EQ(block[i], sum_of(self.size, first + i));
+      ASSERT_NORIA(noria_all_gather_v(self.comm, block.data(), out.data(), counts.data(),
+                                      NORIA_FLOAT32, nullptr, nullptr));
+      EXPECT_EQ(wrong_values(out, self.size), 0U);
+    }
+  });
+}
+
+TEST_P(SizesTest, All_gather_takes_bytes_of_any_kind) {
+  run_job(GetParam(), [](JobRank& self) {
+    const auto size = static_cast<size_t>(self.size);
+    const std::vector<uint8_t> in(333, static_cast<uint8_t>(self.rank + 40));
+    std::vector<uint8_t> out(333 * size);
+    ASSERT_NORIA(
+        noria_all_gather(self.comm, in.data(), out.data(), 333, NORIA_UINT8, nullptr, nullptr));
+    for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], i / 333 + 40);
+  });
+}
+
 TEST_P(SizesTest, Barrier_holds_until_the_last_came) {
   Job job(GetParam(), [](JobRank& self) {
     const bool is_last = self.rank == self.size - 1;

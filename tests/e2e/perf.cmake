@@ -6,6 +6,10 @@ if(TARGET all_reduce_perf)
     add_dependencies(${tool}_test ${tool})
   endforeach()
   add_dependencies(noria_info_test all_reduce_perf)
+  noria_test(NAME block_tools_test LABELS e2e TIMEOUT 180
+             SOURCES e2e/block_tools_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
+  target_compile_definitions(block_tools_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
+  add_dependencies(block_tools_test reduce_scatter_perf all_gather_perf)
   noria_test(NAME noria_tune_test LABELS e2e SOURCES e2e/noria_tune_test.cc e2e/tool_runs.cc
              LIBS noria_perf_pure)
   target_compile_definitions(noria_tune_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")

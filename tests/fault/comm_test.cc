@@ -441,10 +441,40 @@ TEST(ArgumentTest, Each_bad_argument_is_named) {
       NORIA_E_ARG, "count");
   refused(noria_broadcast(comm, in, out, 4, NORIA_FLOAT32, 1, nullptr, nullptr), NORIA_E_ARG,
           "root 1");
-  refused(noria_reduce_scatter(comm, in, out, 1, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr),
-          NORIA_E_UNSUPPORTED, "not built");
-  refused(noria_all_gather(comm, in, out, 1, NORIA_FLOAT32, nullptr, nullptr), NORIA_E_UNSUPPORTED,
-          "not built");
+  const uint64_t counts[1] = {4}, too_many[1] = {UINT64_MAX / 4};
+  refused(noria_reduce_scatter(nullptr, in, out, 1, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr),
+          NORIA_E_ARG, "comm is NULL");
+  refused(noria_reduce_scatter(comm, in, nullptr, 1, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr),
+          NORIA_E_ARG, "noria_reduce_scatter: out is NULL");
+  refused(noria_reduce_scatter(comm, in, out, 1, NORIA_UINT8, NORIA_SUM, nullptr, nullptr),
+          NORIA_E_UNSUPPORTED, "uint8");
+  refused(noria_reduce_scatter(comm, in, out, 1, 42, NORIA_SUM, nullptr, nullptr), NORIA_E_ARG,
+          "dtype 42");
+  refused(noria_reduce_scatter(comm, in, in + 1, 3, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr),
+          NORIA_E_ARG, "overlap");
+  refused(
+      noria_reduce_scatter_v(comm, in, out, nullptr, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr),
+      NORIA_E_ARG, "counts is NULL");
+  refused(
+      noria_reduce_scatter_v(nullptr, in, out, counts, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr),
+      NORIA_E_ARG, "comm is NULL");
+  refused(
+      noria_reduce_scatter_v(comm, in, out, too_many, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr),
+      NORIA_E_ARG, "of rank 0 is more than memory can hold");
+  refused(noria_all_gather(nullptr, in, out, 1, NORIA_FLOAT32, nullptr, nullptr), NORIA_E_ARG,
+          "comm is NULL");
+  refused(noria_all_gather(comm, nullptr, out, 1, NORIA_INT8, nullptr, nullptr), NORIA_E_ARG,
+          "noria_all_gather: in is NULL");
+  refused(noria_all_gather_v(nullptr, in, out, counts, NORIA_FLOAT32, nullptr, nullptr),
+          NORIA_E_ARG, "comm is NULL");
+  refused(noria_all_gather_v(comm, in, out, too_many, NORIA_FLOAT32, nullptr, nullptr), NORIA_E_ARG,
+          "of rank 0 is more than memory can hold");
+  // One rank's block is everything.
+  in[3] = 7;
+  EXPECT_NORIA(
+      noria_reduce_scatter_v(comm, in, out, counts, NORIA_FLOAT32, NORIA_AVG, nullptr, nullptr));
+  EXPECT_EQ(out[3], 7);
+  EXPECT_NORIA(noria_all_gather(comm, out, out, 4, NORIA_FLOAT32, nullptr, nullptr));
   noria_stream stream{sizeof(noria_stream), NORIA_STREAM_CUDA, nullptr, 0};
   refused(noria_barrier(comm, &stream, nullptr), NORIA_E_UNSUPPORTED, "NORIA_STREAM_CUDA");
   stream.kind = 9;

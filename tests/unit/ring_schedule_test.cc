@@ -38,6 +38,23 @@ TEST(PipelineWalkTest, A_segment_is_past_its_earlier_step_before_the_later_one_c
   for (; !walk.is_done(); walk.next()) EXPECT_EQ(walk.step(), steps_seen[walk.segment()]++);
 }
 
+TEST(PipelineWalkTest, Groups_step_together_one_behind_the_other) {
+  for (uint32_t segments = 0; segments <= 12; ++segments)
+    for (uint32_t steps = 1; steps <= 5; ++steps)
+      for (uint32_t group = 1; group <= 5; ++group) {
+        PipelineWalk walk = PipelineWalk::in_groups(segments, steps, group);
+        for (uint32_t first = 0; first < segments; first += group)
+          for (uint32_t step = 0; step < steps; ++step)
+            for (uint32_t k = first; k < first + group && k < segments; ++k, walk.next()) {
+              ASSERT_FALSE(walk.is_done());
+              ASSERT_EQ(walk.segment(), k);
+              ASSERT_EQ(walk.step(), step);
+            }
+        // Expect: nothing beyond.
+        EXPECT_TRUE(walk.is_done()) << segments << " segments, " << steps << " steps";
+      }
+}
+
 class RingPlaceTest : public testing::TestWithParam<uint32_t> {
  protected:
   uint32_t size() const { return GetParam(); }
@@ -81,6 +98,9 @@ TEST_P(RingPlaceTest, Every_chunk_gathers_every_rank_once_in_ring_order_then_rea
     }
     partial = next;
   }
+  // Expect: what a rank finishes is of its own block.
+  for (uint32_t rank = 0; rank < n; ++rank)
+    EXPECT_EQ(at(rank).block_of(at(rank).sent_chunk(0)), rank);
   std::vector<std::set<uint32_t>> finished(n);  // chunks that a rank has in their final form
   for (uint32_t rank = 0; rank < n; ++rank) {
     const uint32_t own = at(rank).sent_chunk(0);

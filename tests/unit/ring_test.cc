@@ -122,6 +122,41 @@ struct Member {
   }
 };
 
+// One rank's buffers of a collective in which rank r owns counts[r] elements.
+struct BlockMember {
+  std::vector<int64_t> whole, block;
+  uint64_t first = 0;  // of the own block
+  Collective collective;
+
+  BlockMember(Kind kind, uint32_t rank, const std::vector<uint64_t>& counts, bool in_place) {
+    Part part{.dtype = NORIA_INT64};
+    part.edges.push_back(0);
+    for (const uint64_t count : counts) part.edges.push_back(part.edges.back() + count);
+    part.count = part.edges.back();
+    part.phases = kind == Kind::all_gather ? Phases::gather : Phases::reduce;
+    first = part.edges[rank];
+    whole.assign(part.count, -1);
+    block.assign(counts[rank], -1);
+    auto* in_whole = reinterpret_cast<std::byte*>(whole.data());
+    auto* apart = reinterpret_cast<std::byte*>(block.data());
+    std::byte* const small = in_place ? in_whole + first * sizeof(int64_t) : apart;
+    if (kind == Kind::all_gather) {
+      for (uint64_t i = 0; i < counts[rank]; ++i)
+        (in_place ? whole[first + i] : block[i]) = Member::value(rank, i);
+      part.in = small;
+      part.out = in_whole;
+    } else {
+      for (uint64_t i = 0; i < part.count; ++i) whole[i] = Member::value(rank, i);
+      part.in = in_whole;
+      part.out = small;
+    }
+    collective.kind = kind;
+    const auto ranks = static_cast<uint32_t>(counts.size());
+    collective.parts = {std::move(part)};
+    prepare(collective, ranks);
+  }
+};
+
 int64_t sum_of(uint32_t ranks, uint64_t index) {
   int64_t sum = 0;
   for (uint32_t rank = 0; rank < ranks; ++rank) sum += Member::value(rank, index);
@@ -183,6 +218,93 @@ TEST_P(RingTest, Reduces_every_size_in_place_and_not) {
         }
       }
     }
+}
+
+// Counts a rank for the collectives of blocks: even and uneven, small and of several segments.
+std::vector<std::vector<uint64_t>> block_shapes(uint32_t ranks) {
+  const uint64_t chunk = kChunkBytes / sizeof(int64_t);
+  std::vector<std::vector<uint64_t>> shapes;
+  for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{37}, chunk, 2 * chunk + 5})
+    shapes.emplace_back(ranks, count);
+  std::vector<uint64_t> rising, last_only(ranks, 0), one_long(ranks, 3);
+  for (uint64_t rank = 0; rank < ranks; ++rank) rising.push_back(rank * 11);
+  last_only.back() = chunk + 1;
+  one_long[ranks / 2] = 7 * chunk - 1;
+  shapes.push_back(rising);
+  shapes.push_back(last_only);
+  shapes.push_back(one_long);
+  return shapes;
+}
+
+TEST_P(RingTest, Reduce_scatter_leaves_each_rank_its_block_and_its_input_as_it_was) {
+  uint64_t seed = 1000;
+  for (const std::vector<uint64_t>& counts : block_shapes(ranks()))
+    for (const bool in_place : {false, true}) {
+      Circle circle(ranks(), fetch(), ++seed);
+      std::vector<std::unique_ptr<BlockMember>> all;
+      for (uint32_t rank = 0; rank < ranks(); ++rank) {
+        all.push_back(std::make_unique<BlockMember>(Kind::reduce_scatter, rank, counts, in_place));
+        circle.start(rank, all[rank]->collective);
+      }
+      ASSERT_TRUE(circle.run()) << circle.waits();
+      for (uint32_t rank = 0; rank < ranks(); ++rank) {
+        ASSERT_EQ(circle.progress(rank), Ring::Progress::finished) << circle.waits();
+        const BlockMember& member = *all[rank];
+        for (uint64_t i = 0; i < member.whole.size(); ++i) {
+          const bool is_own = i >= member.first && i < member.first + counts[rank];
+          const int64_t sum = sum_of(ranks(), i);
+          ASSERT_EQ(member.whole[i], is_own && in_place ? sum : Member::value(rank, i))
+              << "rank " << rank << " element " << i;
+          if (is_own && !in_place) {
+            ASSERT_EQ(member.block[i - member.first], sum) << "rank " << rank << " element " << i;
+          }
+        }
+      }
+    }
+}
+
+TEST_P(RingTest, All_gather_brings_every_block_to_every_rank) {
+  uint64_t seed = 2000;
+  for (const std::vector<uint64_t>& counts : block_shapes(ranks()))
+    for (const bool in_place : {false, true}) {
+      Circle circle(ranks(), fetch(), ++seed);
+      std::vector<std::unique_ptr<BlockMember>> all;
+      for (uint32_t rank = 0; rank < ranks(); ++rank) {
+        all.push_back(std::make_unique<BlockMember>(Kind::all_gather, rank, counts, in_place));
+        circle.start(rank, all[rank]->collective);
+      }
+      ASSERT_TRUE(circle.run()) << circle.waits();
+      for (uint32_t rank = 0; rank < ranks(); ++rank) {
+        ASSERT_EQ(circle.progress(rank), Ring::Progress::finished) << circle.waits();
+        uint64_t at = 0;
+        for (uint32_t owner = 0; owner < ranks(); ++owner)
+          for (uint64_t i = 0; i < counts[owner]; ++i, ++at)
+            ASSERT_EQ(all[rank]->whole[at], Member::value(owner, i))
+                << "rank " << rank << " block " << owner << " element " << i;
+      }
+    }
+}
+
+TEST_P(RingTest, Input_may_be_overwritten_as_soon_as_a_reduce_scatter_is_over_here) {
+  const std::vector<uint64_t> counts(ranks(), 3 * kChunkBytes / sizeof(int64_t) + 9);
+  for (uint64_t seed = 3000; seed < 3005; ++seed) {
+    Circle circle(ranks(), fetch(), seed);
+    std::vector<std::unique_ptr<BlockMember>> all;
+    for (uint32_t rank = 0; rank < ranks(); ++rank) {
+      all.push_back(std::make_unique<BlockMember>(Kind::reduce_scatter, rank, counts, false));
+      circle.start(rank, all[rank]->collective);
+    }
+    // Whoever is through writes over what it gave, while others may still need it.
+    const auto overwrite = [&] {
+      for (uint32_t rank = 0; rank < ranks(); ++rank)
+        if (circle.progress(rank) == Ring::Progress::finished && all[rank]->whole[0] != -5)
+          std::fill(all[rank]->whole.begin(), all[rank]->whole.end(), -5);
+    };
+    ASSERT_TRUE(circle.run(overwrite)) << circle.waits();
+    for (uint32_t rank = 0; rank < ranks(); ++rank)
+      for (uint64_t i = 0; i < counts[rank]; ++i)
+        ASSERT_EQ(all[rank]->block[i], sum_of(ranks(), all[rank]->first + i));
+  }
 }
 
 TEST_P(RingTest, Collectives_follow_each_other_in_the_same_memory) {
@@ -423,6 +545,30 @@ TEST_P(RingTest, Ranks_that_differ_are_told_apart_and_named) {
     }
     for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).close();
   }
+}
+
+TEST_P(RingTest, Blocks_that_are_cut_otherwise_on_a_rank_are_told) {
+  std::vector<uint64_t> counts(ranks(), 10), others = counts;
+  others[0] = 9;
+  others[1] = 11;
+  Circle circle(ranks(), fetch(), 14);
+  std::vector<std::unique_ptr<BlockMember>> all;
+  for (uint32_t rank = 0; rank < ranks(); ++rank) {
+    all.push_back(std::make_unique<BlockMember>(Kind::reduce_scatter, rank,
+                                                rank == 1 ? others : counts, false));
+    circle.start(rank, all[rank]->collective);
+  }
+  for (int turn = 0; turn < 20000; ++turn)
+    for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).advance();
+
+  // Expect: the sums are the same, so that the text must say what is not.
+  const Failure& failure = circle.ring(1).failure();
+  EXPECT_EQ(failure.code, NORIA_E_MISMATCH);
+  EXPECT_NE(failure.text.find("rank 1 called reduce_scatter of " + std::to_string(10 * ranks()) +
+                              " int64, sum, cut into other counts"),
+            std::string::npos)
+      << failure.text;
+  for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).close();
 }
 
 TEST_P(RingTest, A_neighbour_that_hangs_up_fails_the_collective_on_its_neighbours) {

@@ -76,6 +76,37 @@ TEST(SegmentsTest, Are_as_many_as_chunks_of_full_size_need) {
   EXPECT_TRUE(cut_segments(none, 8).empty());
 }
 
+TEST(SegmentsTest, Slices_cover_every_block_exactly_once) {
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 300; ++round) {
+    const uint32_t element = 1U << (random() % 4);
+    const auto ranks = static_cast<uint32_t>(1 + random() % 9);
+    std::vector<uint64_t> edges{0};
+    uint64_t largest = 0;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      const uint64_t count = random() % (1ULL << (random() % 22));
+      largest = std::max(largest, count);
+      edges.push_back(edges.back() + count);
+    }
+    const std::vector<PartShape> part = {
+        {.count = edges.back(), .element_bytes = element, .edges = edges}};
+    const std::vector<Segment> segments = cut_segments(part, ranks);
+    ASSERT_EQ(segments.size(), div_up(largest * element, kChunkBytes));
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      uint64_t next = edges[rank];
+      for (const Segment& segment : segments) {
+        const Chunk slice = slice_of(segment, edges[rank], edges[rank + 1], element);
+        ASSERT_LE(slice.count * element, kChunkBytes);
+        if (slice.count == 0) continue;
+        ASSERT_EQ(slice.first, next);
+        ASSERT_EQ((slice.first - edges[rank]) * element % kChunkAlign, 0U);
+        next += slice.count;
+      }
+      ASSERT_EQ(next, edges[rank + 1]);
+    }
+  }
+}
+
 TEST(SegmentsTest, One_element_goes_to_the_first_chunk) {
   const Segment segment{.part = 0, .first = 64, .count = 1};
   EXPECT_EQ(chunk_of(segment, 0, 4, 4).count, 1U);
@@ -108,6 +139,14 @@ TEST(PrepareTest, The_fingerprint_tells_apart_whatever_ranks_must_agree_on) {
   other = part;
   other.op = NORIA_MAX;
   EXPECT_NE(fingerprint_of(Kind::all_reduce, 0, other), same);
+  // So do other blocks.
+  other = part;
+  other.phases = Phases::reduce;
+  other.edges = {0, 40, 100};
+  Part cut_elsewhere = other;
+  cut_elsewhere.edges = {0, 50, 100};
+  EXPECT_NE(fingerprint_of(Kind::reduce_scatter, 0, other),
+            fingerprint_of(Kind::reduce_scatter, 0, cut_elsewhere));
 }
 
 TEST(PrepareTest, The_fingerprint_ignores_addresses) {

@@ -1,0 +1,28 @@
+// all_gather_perf: time and bus bandwidth of noria_all_gather, in the manner of nccl-tests.
+
+#include "perf/collective_tool.hpp"
+
+namespace noria::perf {
+namespace {
+
+noria_status call(noria_comm* comm, const void* in, void* out, uint64_t count, noria_dtype dtype,
+                  noria_op, noria_work** work) {
+  return noria_all_gather(comm, in, out, count, dtype, nullptr, work);
+}
+
+// Each rank sends and receives this many times the size, which is that of its result.
+double bus_factor(int ranks) { return 1.0 * (ranks - 1) / ranks; }
+
+constexpr CollectiveKind kKind{.tool = "all_gather_perf",
+                               .collective = "all_gather",
+                               .call = &call,
+                               .bus_factor = &bus_factor,
+                               .in = Extent::block,
+                               .out = Extent::whole};
+
+}  // namespace
+}  // namespace noria::perf
+
+int main(int argc, char** argv) {
+  return noria::perf::run_collective_tool(noria::perf::kKind, argc, argv);
+}
