@@ -1,6 +1,6 @@
-# cmake --install build: libraries, public headers, tools, examples, noria.pc and the CMake package
-# noria::noria. Everything refers to its neighbours by relative paths, so the tree may be moved, and
-# `--prefix` may differ from the one that was configured.
+# cmake --install build: libraries, public headers, tools, examples, the package for Python, noria.pc
+# and the CMake package noria::noria. Everything refers to its neighbours by relative paths, so the
+# tree may be moved, and `--prefix` may differ from the one that was configured.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/noria DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
@@ -18,6 +18,19 @@ if(TARGET noria_nccl_net)
   install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libnccl-tuner-noria.so
           DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
+
+# The package for Python, and beside it a link to the library, by a path that moves with the tree.
+set(NORIA_PYTHON_DIR ${CMAKE_INSTALL_DATADIR}/noria/python)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/bucketing/python/noria DESTINATION ${NORIA_PYTHON_DIR}
+        FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
+file(RELATIVE_PATH NORIA_LIBDIR_FROM_PYTHON
+     ${CMAKE_INSTALL_FULL_DATADIR}/noria/python/noria ${CMAKE_INSTALL_FULL_LIBDIR})
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/python)
+set(NORIA_PYTHON_LINK libnoria.so.${PROJECT_VERSION_MAJOR})
+file(CREATE_LINK ${NORIA_LIBDIR_FROM_PYTHON}/${NORIA_PYTHON_LINK}
+     ${CMAKE_BINARY_DIR}/python/${NORIA_PYTHON_LINK} SYMBOLIC)
+install(FILES ${CMAKE_BINARY_DIR}/python/${NORIA_PYTHON_LINK}
+        DESTINATION ${NORIA_PYTHON_DIR}/noria)
 
 # Every program that the perf room builds into bin/ is a tool.
 if(NORIA_PERF AND EXISTS ${CMAKE_SOURCE_DIR}/perf/CMakeLists.txt)

@@ -90,6 +90,15 @@ TEST_F(InstallTest, The_installed_examples_are_built_as_their_first_lines_say) {
   EXPECT_EQ(run(with + "./mlp 2"), 0) << log();
 }
 
+TEST_F(InstallTest, Python_finds_the_library_that_was_installed_with_its_package) {
+  const std::string package = (prefix() / "share/noria/python").string();
+  const std::string script = "import noria; print(noria.Communicator(0, 1).size)";
+  // Expect: it loads and works without a path of the library, which is the moved tree's own.
+  EXPECT_EQ(run("env -u NORIA_LIBRARY PYTHONPATH=" + package + " python3 -c '" + script + "'"), 0)
+      << log();
+  EXPECT_EQ(log(), "1\n");
+}
+
 TEST_F(InstallTest, NCCL_finds_the_tuner_by_a_link_to_its_neighbour) {
   const fs::path folder = prefix() / NORIA_LIBDIR;
   EXPECT_EQ(fs::read_symlink(folder / "libnccl-tuner-noria.so"), "libnccl-net-noria.so");

@@ -1,0 +1,249 @@
+"""libnoria.so: where it is, its version, its structs and its functions with their types.
+
+Loaded once, when the package is imported. Looked for in this order:
+
+1. ``NORIA_LIBRARY``, a path; if it does not load, nothing else is tried.
+2. beside this file, where ``cmake --install`` leaves a link to it.
+3. wherever the dynamic loader looks (ldconfig, LD_LIBRARY_PATH).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+from ctypes import (
+    POINTER,
+    c_char,
+    c_char_p,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+
+from noria.errors import LibraryError, error_of
+
+_MAJOR, _MINOR = 0, 1  # of the header that the structs below were written from
+_SONAME = "libnoria.so.0"
+
+
+class Dtype(enum.IntEnum):
+    """Types of elements. Integers of 8 bits and unsigned ones are broadcast, but not reduced."""
+
+    INT8 = 0
+    UINT8 = 1
+    INT32 = 2
+    UINT32 = 3
+    INT64 = 4
+    UINT64 = 5
+    FLOAT16 = 6
+    FLOAT32 = 7
+    FLOAT64 = 8
+    BFLOAT16 = 9
+
+
+class Op(enum.IntEnum):
+    """What a reduction does. AVG divides after the sum, and is not defined for integers."""
+
+    SUM = 0
+    PROD = 1
+    MAX = 2
+    MIN = 3
+    AVG = 4
+
+
+# ---- structs, as the headers have them -----------------------------------------------------------
+
+
+class _Sized(ctypes.Structure):
+    """A struct that begins with its own size. Fields that it lacks are the library's defaults."""
+
+    def __init__(self, **fields):
+        super().__init__(struct_size=ctypes.sizeof(self), **fields)
+
+
+class UniqueId(ctypes.Structure):
+    _fields_ = [("bytes", c_char * 128)]
+
+
+class CommConfig(_Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rank", c_int32),
+        ("size", c_int32),
+        ("id", POINTER(UniqueId)),
+        ("start_timeout_ms", c_uint32),
+        ("collective_timeout_ms", c_uint32),
+    ]
+
+
+class ReducerConfig(_Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("arena", c_uint32),
+        ("bucket_bytes", c_uint64),
+        ("first_bucket_bytes", c_uint64),
+        ("op", c_int32),
+        ("step_timeout_ms", c_uint32),
+    ]
+
+
+class TensorDesc(_Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("dtype", c_int32),
+        ("name", c_char_p),
+        ("numel", c_uint64),
+    ]
+
+
+class StepReportStruct(_Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("buckets", c_uint32),
+        ("step", c_uint64),
+        ("bytes", c_uint64),
+        ("step_ns", c_int64),
+        ("communication_ns", c_int64),
+        ("exposed_ns", c_int64),
+    ]
+
+
+# The C name of each struct, by which a test compares the layouts with the header's.
+STRUCTS = {
+    "noria_unique_id": UniqueId,
+    "noria_comm_config": CommConfig,
+    "noria_reducer_config": ReducerConfig,
+    "noria_tensor_desc": TensorDesc,
+    "noria_step_report": StepReportStruct,
+}
+
+# ---- functions -----------------------------------------------------------------------------------
+
+_HANDLE = c_void_p
+_STREAM = c_void_p  # always None: memory of the host
+
+_STATUS_FUNCTIONS = {
+    "noria_get_unique_id": [POINTER(UniqueId)],
+    "noria_comm_create": [POINTER(CommConfig), POINTER(_HANDLE)],
+    "noria_comm_rank": [_HANDLE, POINTER(c_int32)],
+    "noria_comm_size": [_HANDLE, POINTER(c_int32)],
+    "noria_comm_abort": [_HANDLE, c_char_p],
+    "noria_comm_status": [_HANDLE],
+    "noria_all_reduce": [
+        _HANDLE,
+        c_void_p,
+        c_void_p,
+        c_uint64,
+        c_int32,
+        c_int32,
+        _STREAM,
+        POINTER(_HANDLE),
+    ],
+    "noria_broadcast": [
+        _HANDLE,
+        c_void_p,
+        c_void_p,
+        c_uint64,
+        c_int32,
+        c_int32,
+        _STREAM,
+        POINTER(_HANDLE),
+    ],
+    "noria_barrier": [_HANDLE, _STREAM, POINTER(_HANDLE)],
+    "noria_work_test": [_HANDLE],
+    "noria_work_wait": [_HANDLE, c_uint32],
+    "noria_reducer_create": [_HANDLE, POINTER(ReducerConfig), POINTER(_HANDLE)],
+    "noria_reducer_add": [_HANDLE, POINTER(TensorDesc), POINTER(c_uint32)],
+    "noria_reducer_seal": [_HANDLE],
+    "noria_reducer_view": [_HANDLE, c_uint32, POINTER(c_void_p), POINTER(c_uint64)],
+    "noria_step_begin": [_HANDLE, c_uint32],
+    "noria_grad_ready": [_HANDLE, c_uint32, c_void_p, _STREAM],
+    "noria_step_end": [_HANDLE, _STREAM, POINTER(StepReportStruct)],
+    "noria_reducer_reset": [_HANDLE],
+}
+_VOID_FUNCTIONS = {
+    "noria_comm_destroy": [_HANDLE],
+    "noria_work_release": [_HANDLE],
+    "noria_reducer_destroy": [_HANDLE],
+}
+
+
+def _candidates() -> list[str]:
+    named = os.environ.get("NORIA_LIBRARY", "")
+    if named:
+        return [named]
+    # The real file and not the link: the library looks for the software HCA beside itself.
+    beside = os.path.realpath(os.path.join(os.path.dirname(__file__), _SONAME))
+    return [beside, _SONAME] if os.path.exists(beside) else [_SONAME]
+
+
+def _load() -> tuple[ctypes.CDLL, str]:
+    reasons = []
+    for path in _candidates():
+        try:
+            # CDLL lets go of the interpreter during each call, which the calls that block need.
+            return ctypes.CDLL(path), path
+        except OSError as error:
+            reasons.append(str(error))
+    raise LibraryError(
+        f"libnoria.so could not be loaded ({'; '.join(reasons)}): build noria, then install it "
+        "and run ldconfig, or set NORIA_LIBRARY to its path"
+    )
+
+
+def _bind(library: ctypes.CDLL, path: str) -> None:
+    def bind(name: str, argtypes: list, restype) -> None:
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            raise LibraryError(
+                f"{path} lacks {name}: it is no libnoria.so {_MAJOR}.{_MINOR}"
+            ) from None
+        function.argtypes, function.restype = argtypes, restype
+
+    bind("noria_version", [], c_uint32)
+    loaded = library.noria_version()
+    if loaded // 100 != _MAJOR * 100 + _MINOR:
+        raise LibraryError(
+            f"{path} is noria {loaded // 10000}.{loaded // 100 % 100}.{loaded % 100}, and this "
+            f"package is for {_MAJOR}.{_MINOR}: install the two together, or set NORIA_LIBRARY to "
+            "the other library"
+        )
+    bind("noria_last_error", [c_char_p, c_size_t], c_size_t)
+    for name, argtypes in _STATUS_FUNCTIONS.items():
+        bind(name, argtypes, c_int32)
+    for name, argtypes in _VOID_FUNCTIONS.items():
+        bind(name, argtypes, None)
+
+
+lib, _path = _load()
+_bind(lib, _path)
+
+
+def library_path() -> str:
+    """The path, or the name, by which libnoria.so was loaded."""
+    return _path
+
+
+def version() -> tuple[int, int, int]:
+    """Major, minor and patch version of the library that is loaded."""
+    number = lib.noria_version()
+    return number // 10000, number // 100 % 100, number % 100
+
+
+def last_error() -> str:
+    """The library's text for the last failure of this thread."""
+    length = lib.noria_last_error(None, 0)
+    text = ctypes.create_string_buffer(length + 1)
+    lib.noria_last_error(text, length + 1)
+    return text.value.decode("utf-8", "replace")
+
+
+def check(status: int) -> None:
+    """Raises what a failed status means. To be called by the thread that made the call."""
+    if status < 0:
+        raise error_of(status, last_error())

@@ -1,0 +1,192 @@
+"""Communicators: who takes part, and what they do together outside of a reducer's steps."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from ctypes import byref, c_int32, c_void_p
+from typing import Any, NamedTuple, Optional
+
+from noria._library import CommConfig, Dtype, Op, UniqueId, check, lib
+from noria.errors import ArgumentError
+
+
+class Memory(NamedTuple):
+    """Elements at an address. Who makes one keeps the memory alive until the call, or its work, is
+    done."""
+
+    address: int
+    count: int
+    dtype: Dtype
+
+
+_FORMATS = {
+    ("b", 1): Dtype.INT8,
+    ("B", 1): Dtype.UINT8,
+    ("c", 1): Dtype.UINT8,
+    ("i", 4): Dtype.INT32,
+    ("l", 4): Dtype.INT32,
+    ("I", 4): Dtype.UINT32,
+    ("L", 4): Dtype.UINT32,
+    ("l", 8): Dtype.INT64,
+    ("q", 8): Dtype.INT64,
+    ("L", 8): Dtype.UINT64,
+    ("Q", 8): Dtype.UINT64,
+    ("e", 2): Dtype.FLOAT16,
+    ("f", 4): Dtype.FLOAT32,
+    ("d", 8): Dtype.FLOAT64,
+}
+
+
+def memory_of(data: Any) -> Memory:
+    """Where the elements of an array are: an ``array.array``, a NumPy array, a ctypes array, any
+    writable contiguous object with the buffer protocol, or a ``Memory`` as it is."""
+    if isinstance(data, Memory):
+        return data
+    view = memoryview(data)
+    dtype = _FORMATS.get((view.format.lstrip("@=<"), view.itemsize))
+    if dtype is None:
+        raise ArgumentError(f"elements of format {view.format!r} are none of noria.Dtype")
+    if view.readonly or not view.c_contiguous:
+        raise ArgumentError("the array must be writable and contiguous")
+    count = view.nbytes // view.itemsize
+    if count == 0:
+        return Memory(0, 0, dtype)
+    start = ctypes.c_char.from_buffer(
+        view.cast("B") if view.format != "B" or view.ndim != 1 else view
+    )
+    return Memory(ctypes.addressof(start), count, dtype)
+
+
+def unique_id() -> bytes:
+    """Where a communicator's ranks will meet: called in the process that becomes rank 0, and
+    carried to the others by whatever means there are."""
+    identity = UniqueId()
+    check(lib.noria_get_unique_id(byref(identity)))
+    return bytes(identity)
+
+
+class Work:
+    """A collective under way. Keeps its arrays alive."""
+
+    def __init__(self, handle: c_void_p, keep: tuple):
+        self._handle = handle
+        self._keep = keep
+        self._release = weakref.finalize(self, lib.noria_work_release, handle)
+
+    def is_done(self) -> bool:
+        """Whether the result is there. A failure raises."""
+        status = lib.noria_work_test(self._handle)
+        check(status)
+        return status == 0
+
+    def wait(self, timeout_ms: int = 0) -> None:
+        """Waits for the result, at most ``timeout_ms`` (0: within the collective's own bound). A
+        TimedOutError of this bound leaves the work under way."""
+        check(lib.noria_work_wait(self._handle, timeout_ms))
+
+
+class Communicator:
+    """The ranks that work together.
+
+    Without arguments rank, size and rank 0's address come from the launcher's variables. Every rank
+    calls it; it returns when all have come, or raises MissingError with the ranks that did not.
+
+    Threads: one at a time, but for ``abort`` and ``check``.
+    """
+
+    def __init__(
+        self,
+        rank: int = -1,
+        size: int = -1,
+        unique_id: Optional[bytes] = None,
+        *,
+        start_timeout_ms: int = 0,
+        collective_timeout_ms: int = 0,
+    ):
+        config = CommConfig(
+            rank=rank,
+            size=size,
+            start_timeout_ms=start_timeout_ms,
+            collective_timeout_ms=collective_timeout_ms,
+        )
+        if unique_id is not None:
+            if len(unique_id) != ctypes.sizeof(UniqueId):
+                raise ArgumentError(f"a unique id has 128 bytes, and this one {len(unique_id)}")
+            config.id = ctypes.pointer(UniqueId.from_buffer_copy(unique_id))
+        handle = c_void_p()
+        check(lib.noria_comm_create(byref(config), byref(handle)))
+        self.handle = handle
+        self._destroy = weakref.finalize(self, lib.noria_comm_destroy, handle)
+        number = c_int32()
+        check(lib.noria_comm_rank(handle, byref(number)))
+        self.rank: int = number.value
+        check(lib.noria_comm_size(handle, byref(number)))
+        self.size: int = number.value
+
+    def all_reduce(
+        self, data: Any, op: Op = Op.SUM, *, out: Any = None, wait: bool = True
+    ) -> Optional[Work]:
+        """Reduces ``data`` of all ranks into ``out``, or in place. With ``wait=False`` it returns
+        the work at once."""
+        source = memory_of(data)
+        target = source if out is None else memory_of(out)
+        if (target.count, target.dtype) != (source.count, source.dtype):
+            raise ArgumentError("data and out differ in count or type")
+        work = None if wait else c_void_p()
+        check(
+            lib.noria_all_reduce(
+                self.handle,
+                source.address,
+                target.address,
+                source.count,
+                source.dtype,
+                op,
+                None,
+                _pointer(work),
+            )
+        )
+        return _as_work(work, (data, out))
+
+    def broadcast(self, data: Any, root: int = 0, *, wait: bool = True) -> Optional[Work]:
+        """Gives ``data`` of ``root`` to all ranks, in place."""
+        memory = memory_of(data)
+        work = None if wait else c_void_p()
+        check(
+            lib.noria_broadcast(
+                self.handle,
+                memory.address,
+                memory.address,
+                memory.count,
+                memory.dtype,
+                root,
+                None,
+                _pointer(work),
+            )
+        )
+        return _as_work(work, (data,))
+
+    def barrier(self) -> None:
+        """Returns when all ranks have called it."""
+        check(lib.noria_barrier(self.handle, None, None))
+
+    def abort(self, why: str = "") -> None:
+        """Fails everything under way on every rank, with this text. Threads: any."""
+        check(lib.noria_comm_abort(self.handle, why.encode()))
+
+    def check(self) -> None:
+        """Raises the failure of a communicator that has failed, which is for good. Threads: any."""
+        check(lib.noria_comm_status(self.handle))
+
+    def close(self) -> None:
+        """Ends the communicator on this rank; happens by itself when nobody holds it any more."""
+        self._destroy()
+        self.handle = c_void_p()
+
+
+def _pointer(work: Optional[c_void_p]) -> Any:
+    return None if work is None else byref(work)
+
+
+def _as_work(work: Optional[c_void_p], keep: tuple) -> Optional[Work]:
+    return None if work is None else Work(work, keep)

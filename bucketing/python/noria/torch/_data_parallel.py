@@ -1,0 +1,208 @@
+"""DataParallel: a module whose gradients are averaged over the ranks as they come."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import weakref
+import zlib
+from array import array
+from typing import Any, Iterator, Optional
+
+import torch
+
+from noria import (
+    ArgumentError,
+    Communicator,
+    MismatchError,
+    Op,
+    Reducer,
+    StateError,
+    StepReport,
+)
+from noria.torch._steps import Slot, Steps, slot_of
+from noria.torch._tensors import DTYPES, broadcast_tensors, communicator
+
+
+class DataParallel(torch.nn.Module):
+    """Trains ``module`` on every rank with the averages of all ranks' gradients.
+
+    Made on every rank, from the same module. Parameters and buffers are taken from rank 0. From
+    then on ``backward()`` leaves averages in ``.grad``, bitwise the same on all ranks, and raises
+    what went wrong with a step on any of them, on all of them.
+
+    ``comm``: None makes one (see ``communicator``); give each of several models its own.
+    ``bucket_cap_mb``: MiB at which a bucket closes; None is 25, after a first one of 1.
+    ``broadcast_buffers``: rank 0's buffers are given to all before each synchronised forward pass
+    in training mode. No pass in evaluation mode communicates; ``sync_buffers()`` does.
+    ``find_unused_parameters``: a parameter may have no gradient, on some ranks or on all. Used by
+    none, its ``.grad`` stays None. At least one parameter of each rank must have one.
+    ``gradient_as_bucket_view``: ``.grad`` lies in noria's memory, which saves a copy of all
+    gradients; use ``zero_grad(set_to_none=False)``, or each is copied after all.
+
+    ``state_dict()`` is the module's own. Neither the set of parameters nor ``requires_grad`` may
+    change afterwards; forward() raises if it did.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        comm: Optional[Communicator] = None,
+        *,
+        bucket_cap_mb: Optional[float] = None,
+        broadcast_buffers: bool = True,
+        find_unused_parameters: bool = False,
+        gradient_as_bucket_view: bool = False,
+    ):
+        super().__init__()
+        self.module = module
+        self.broadcast_buffers = broadcast_buffers
+        slots = [slot_of(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        _check_module(module, slots)
+        self.comm = communicator() if comm is None else comm
+        cap = 0 if bucket_cap_mb is None else int(bucket_cap_mb * (1 << 20))
+        reducer = Reducer(
+            self.comm, arena=gradient_as_bucket_view, bucket_bytes=cap, first_bucket_bytes=cap
+        )
+        for slot in slots:
+            dtype, elements = DTYPES[slot.parameter.dtype]
+            reducer.add(slot.name, slot.parameter.numel() * elements, dtype)
+        reducer.seal()
+        _check_agreement(self.comm, slots, find_unused_parameters)
+        broadcast_tensors(self.comm, [p for p in module.parameters()])
+        self.sync_buffers()
+        self._steps = Steps(
+            reducer, slots, arena=gradient_as_bucket_view, find_unused=find_unused_parameters
+        )
+        self._trained = [id(slot.parameter) for slot in slots]
+        self._is_synchronised = True
+        self._close = weakref.finalize(self, self._steps.close)
+        self._register_state_dict_hook(_without_prefix)
+        self._register_load_state_dict_pre_hook(_with_prefix)
+
+    def forward(self, *inputs: Any, **named_inputs: Any) -> Any:
+        is_training = torch.is_grad_enabled()
+        if is_training:
+            self._check_parameters()
+            self._steps.arm(self._is_synchronised)
+            if self.training and self.broadcast_buffers and self._is_synchronised:
+                self.sync_buffers()
+        output = self.module(*inputs, **named_inputs)
+        if is_training:
+            for tensor in _tensors_in(output):
+                if tensor.grad_fn is not None:
+                    tensor.register_hook(self._steps.on_output)
+        return output
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes of forward passes within it only accumulate gradients. The next one
+        outside averages the sums, of every parameter that had a gradient in any of them."""
+        before, self._is_synchronised = self._is_synchronised, False
+        try:
+            yield
+        finally:
+            self._is_synchronised = before
+
+    def sync_buffers(self) -> None:
+        """Gives rank 0's buffers to all ranks. Every rank calls it, between steps."""
+        broadcast_tensors(self.comm, list(self.module.buffers()))
+
+    def reset(self) -> None:
+        """After a backward pass that raised, on every rank: the next one begins anew. Gradients are
+        undefined until they are zeroed."""
+        self._steps.reset()
+
+    @property
+    def last_step(self) -> Optional[StepReport]:
+        """What the last synchronised backward pass cost; None before the first."""
+        return self._steps.last_report
+
+    @property
+    def copied_gradients(self) -> int:
+        """With ``gradient_as_bucket_view``: how many gradients, so far, did not lie in their view
+        and were copied into it."""
+        return self._steps.copied
+
+    def close(self) -> None:
+        """Takes the hooks off the parameters, which the module keeps with their gradients."""
+        self._close()
+
+    def _check_parameters(self) -> None:
+        trained = [id(p) for p in self.module.parameters() if p.requires_grad]
+        if trained != self._trained:
+            raise StateError(
+                f"the module trains {len(trained)} parameters, and not the {len(self._trained)} "
+                "that its DataParallel was made with (replaced, added, frozen or thawed): make a "
+                "new one"
+            )
+
+
+def _check_module(module: torch.nn.Module, slots: list[Slot]) -> None:
+    if not slots:
+        raise ArgumentError(
+            "no parameter of the module requires a gradient: there is nothing to do"
+        )
+    for slot in slots:
+        if slot.parameter.device.type != "cpu":
+            raise ArgumentError(
+                f"parameter {slot.name} is on {slot.parameter.device}: this version averages "
+                "gradients in the host's memory only"
+            )
+        if slot.parameter.dtype not in DTYPES:
+            raise ArgumentError(
+                f"parameter {slot.name} is {slot.parameter.dtype}, which noria does not average"
+            )
+    for name, part in module.named_modules():
+        if getattr(part, "sparse", False) and isinstance(
+            part, (torch.nn.Embedding, torch.nn.EmbeddingBag)
+        ):
+            raise ArgumentError(
+                f"{name} has sparse gradients, which noria does not average: sparse=False"
+            )
+
+
+def _check_agreement(comm: Communicator, slots: list[Slot], find_unused: bool) -> None:
+    """seal() has compared names, types and counts of elements; here shapes and strides follow, and
+    whoever disagrees, all ranks say so."""
+    shapes = [f"{tuple(s.parameter.size())} {s.strides}" for s in slots]
+    digests = [zlib.crc32(text.encode()) for text in [*shapes, f"unused {find_unused}"]]
+    extremes = array("q", [*digests, *(-digest for digest in digests)])
+    comm.all_reduce(extremes, Op.MAX)
+    for i, digest in enumerate(digests):
+        if extremes[i] == -extremes[len(digests) + i]:
+            continue
+        if i == len(slots):
+            raise MismatchError(
+                "ranks differ in find_unused_parameters; it must be the same on all"
+            )
+        raise MismatchError(
+            f"ranks differ in the shape or the strides of parameter {slots[i].name}, which on rank "
+            f"{comm.rank} are {shapes[i]}"
+        )
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors_in(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors_in(part)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _tensors_in(getattr(value, field.name))
+
+
+def _without_prefix(_self, state: dict, prefix: str, _metadata) -> None:
+    """The keys are those of the module: what it is wrapped in does not concern a checkpoint."""
+    inner = f"{prefix}module."
+    for key in [key for key in state if key.startswith(inner)]:
+        state[prefix + key[len(inner) :]] = state.pop(key)
+
+
+def _with_prefix(state: dict, prefix: str, *_arguments) -> None:
+    for key in [key for key in state if key.startswith(prefix)]:
+        state[f"{prefix}module.{key[len(prefix) :]}"] = state.pop(key)

@@ -1,0 +1,267 @@
+"""The steps of a model: which gradients of a backward pass were given to the reducer, and when the
+pass is over.
+
+A step begins with the first gradient of a synchronised backward pass and ends when autograd has
+finished that pass, before ``backward()`` returns. What the library finds wrong with it is raised
+from ``backward()``, on every rank.
+
+Threads: the one that runs the backward pass.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Callable, NamedTuple, Optional
+
+import torch
+from torch.autograd import Variable
+
+from noria import Dtype, Memory, NoriaError, Op, Reducer, StateError, StepReport
+from noria._library import check, last_error, lib
+from noria.errors import error_of
+
+
+class Slot(NamedTuple):
+    """A parameter, and how its gradient must lie in memory to be the same bytes on every rank."""
+
+    name: str
+    parameter: torch.nn.Parameter
+    strides: tuple[int, ...]
+
+    def empty(self) -> torch.Tensor:
+        p = self.parameter
+        return torch.empty_strided(p.size(), self.strides, dtype=p.dtype, device=p.device)
+
+
+def slot_of(name: str, parameter: torch.nn.Parameter) -> Slot:
+    """Keeps the parameter's strides if it fills its memory without gaps, as channels_last does."""
+    pairs = sorted(zip(parameter.stride(), parameter.size()))
+    expected = 1
+    for stride, size in pairs:
+        if size == 1:
+            continue
+        if stride != expected:
+            return Slot(name, parameter, torch.empty(parameter.size(), device="meta").stride())
+        expected *= size
+    return Slot(name, parameter, tuple(parameter.stride()))
+
+
+class Steps:
+    """Gives gradients to a sealed reducer from autograd's hooks, and ends a step with its pass."""
+
+    def __init__(self, reducer: Reducer, slots: list[Slot], *, arena: bool, find_unused: bool):
+        self._reducer = reducer
+        self._handle = reducer.handle
+        self._slots = slots
+        self._find_unused = find_unused
+        self._views = (
+            [_view_of(reducer, i, slot) for i, slot in enumerate(slots)] if arena else None
+        )
+        self._is_armed = True  # the last forward pass asked for synchronised gradients
+        self._is_open = False
+        self._is_end_queued = False
+        self._given = bytearray(len(slots))
+        self._accumulated = bytearray(
+            len(slots)
+        )  # had a gradient in a pass that was not synchronised
+        # What the library reads and writes must outlive the step, whatever is done to .grad.
+        self._held: list[Optional[torch.Tensor]] = [None] * len(slots)
+        self._staged: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._first_error: Optional[NoriaError] = None
+        self.last_report: Optional[StepReport] = None
+        self.copied = 0  # arena: gradients that did not lie in their view
+        self._hooks = [_hook(slot.parameter, self._hook_of(i)) for i, slot in enumerate(slots)]
+
+    # ---- before the backward pass ----------------------------------------------------------------
+
+    def arm(self, is_synchronised: bool) -> None:
+        """A forward pass begins, whose gradients are to be averaged or only accumulated."""
+        if _is_in_backward():  # a recomputation: the pass that is under way goes on
+            return
+        if self._is_open:
+            raise StateError(
+                "the backward pass before did not end, so its step is still open: call reset() on "
+                "every rank. (Checkpoint parts of the module, not its DataParallel.)"
+            )
+        self._is_armed = is_synchronised
+        self._is_end_queued = False
+
+    def on_output(self, _gradient: torch.Tensor) -> None:
+        """The hook of the model's outputs. It runs in the outermost pass, where a parameter's may
+        run in one inside it (re-entrant checkpoints), at whose end the step is not over."""
+        if self._is_armed and not self._is_end_queued:
+            self._queue_end()
+
+    def _queue_end(self) -> None:
+        Variable._execution_engine.queue_callback(self._end_of_backward)
+        self._is_end_queued = True
+
+    # ---- gradients -------------------------------------------------------------------------------
+
+    def _hook_of(self, index: int) -> Callable[..., None]:
+        def on_gradient(*_arguments) -> None:
+            self._on_gradient(index)
+
+        return on_gradient
+
+    def _on_gradient(self, index: int) -> None:
+        gradient = self._slots[index].parameter.grad
+        if gradient is None:
+            return
+        if not self._is_armed:
+            self._accumulated[index] = 1
+            return
+        if not self._is_open:
+            self._begin()
+        self._give(index, gradient)
+
+    def _begin(self) -> None:
+        if not self._is_end_queued:
+            self._queue_end()
+        self._reducer.step_begin()
+        self._is_open = True
+
+    def _give(self, index: int, gradient: torch.Tensor) -> None:
+        address = self._place(index, gradient)
+        self._given[index] = 1
+        status = lib.noria_grad_ready(self._handle, index, address, None)
+        # Not raised here: the step must come to its end on this rank as on the others, where it
+        # fails on all of them with the same text.
+        if status < 0 and self._first_error is None:
+            self._first_error = error_of(status, last_error())
+
+    def _place(self, index: int, gradient: torch.Tensor) -> int:
+        slot = self._slots[index]
+        if self._views is not None:
+            view = self._views[index]
+            if gradient.data_ptr() != view.data_ptr() or gradient.numel() == 0:
+                view.copy_(gradient.detach())
+                slot.parameter.grad = view
+                self.copied += 1
+            return 0
+        if gradient.stride() != slot.strides or gradient.dtype is not slot.parameter.dtype:
+            staged = slot.empty()
+            staged.copy_(gradient.detach())
+            self._staged.append((gradient, staged))
+            gradient = staged
+        self._held[index] = gradient
+        return gradient.data_ptr()
+
+    # ---- the end of the backward pass ------------------------------------------------------------
+
+    def _end_of_backward(self) -> None:
+        self._is_end_queued = False
+        if not self._is_open:
+            return  # no parameter had a gradient, as in torch.autograd.grad()
+        try:
+            unused = self._give_the_rest()
+            self.last_report = self._reducer.step_end()
+            if self._first_error is not None:
+                raise self._first_error
+            self._take_results(unused)
+        finally:
+            self._clear()
+
+    def _give_the_rest(self) -> list[int]:
+        """What this pass left out: gradients of the passes before it that were not synchronised,
+        and, where parameters may be unused, zeros. Returns those that were given zeros."""
+        unused = []
+        position = self._given.find(0)
+        while position >= 0:
+            parameter = self._slots[position].parameter
+            has_gradient = parameter.grad is not None
+            if has_gradient and (self._accumulated[position] or self._find_unused):
+                self._give(position, parameter.grad)
+            elif self._find_unused:
+                unused.append(position)
+                self._give_zeros(position)
+            position = self._given.find(0, position + 1)
+        return unused
+
+    def _give_zeros(self, index: int) -> None:
+        if self._views is not None:
+            zeros = self._views[index]
+            zeros.zero_()
+            address = 0
+        else:
+            zeros = self._slots[index].empty().zero_()
+            address = zeros.data_ptr()
+        self._held[index] = zeros
+        check(lib.noria_grad_ready(self._handle, index, address, None))
+
+    def _take_results(self, unused: list[int]) -> None:
+        for gradient, staged in self._staged:
+            gradient.detach().copy_(staged)
+        if self._find_unused:
+            is_used = self._used_anywhere(unused)
+            for index in unused:
+                # Used by no rank: None, so that no optimizer moves it by momentum or decay.
+                if is_used[index]:
+                    self._slots[index].parameter.grad = self._held[index]
+
+    def _used_anywhere(self, unused: list[int]) -> list[int]:
+        used = torch.ones(len(self._slots), dtype=torch.int32)
+        used[unused] = 0
+        self._reducer.communicator.all_reduce(
+            Memory(used.data_ptr(), used.numel(), Dtype.INT32), Op.MAX
+        )
+        return used.tolist()
+
+    def _clear(self) -> None:
+        self._is_open = False
+        self._first_error = None
+        self._given = bytearray(len(self._slots))
+        self._accumulated = bytearray(len(self._slots))
+        self._held = [None] * len(self._slots)
+        self._staged = []
+
+    # ---- failures, and the end -------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """After a failed step, or a backward pass that raised: back to between steps, on every
+        rank."""
+        self._clear()
+        self._is_end_queued = False
+        self._reducer.reset()
+
+    def close(self) -> None:
+        """Takes the hooks off the parameters."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+
+class _Hook:
+    """A hook on a parameter's accumulation. Before PyTorch 2.1 it hangs on the node of the graph
+    that accumulates, which lives as long as somebody holds it."""
+
+    def __init__(self, handle, node=None):
+        self._handle, self._node = handle, node
+
+    def remove(self) -> None:
+        self._handle.remove()
+        self._node = None
+
+
+def _hook(parameter: torch.nn.Parameter, function: Callable[..., None]) -> _Hook:
+    if hasattr(parameter, "register_post_accumulate_grad_hook"):
+        return _Hook(parameter.register_post_accumulate_grad_hook(function))
+    with torch.enable_grad():
+        node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+    return _Hook(node.register_hook(function), node)
+
+
+def _is_in_backward() -> bool:
+    task = getattr(torch._C, "_current_graph_task_id", None)  # since PyTorch 2.0
+    return task is not None and task() != -1
+
+
+def _view_of(reducer: Reducer, index: int, slot: Slot) -> torch.Tensor:
+    address, size = reducer.view(index)
+    if size == 0:
+        return slot.empty()
+    # The array owns nothing, so the reducer that does hangs on it, and with it on every view.
+    array = type("ArenaView", (ctypes.c_char * size,), {}).from_address(address)
+    array.reducer = reducer
+    flat = torch.frombuffer(array, dtype=slot.parameter.dtype)
+    return flat.as_strided(slot.parameter.size(), slot.strides)

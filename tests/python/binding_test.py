@@ -1,0 +1,292 @@
+"""The module noria, without any framework: layouts, versions, statuses, collectives, steps."""
+
+import ctypes
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from array import array
+from pathlib import Path
+
+import noria
+from noria import _library, errors
+from ranks import run_ranks
+
+SOURCE = Path(__file__).resolve().parents[2]
+COMPILER = os.environ.get("CC", "cc")
+
+
+def import_with(library: str) -> subprocess.CompletedProcess:
+    """What a process says that imports noria with NORIA_LIBRARY set to this."""
+    return subprocess.run(
+        [sys.executable, "-c", "import noria; print(noria.library_path())"],
+        env={**os.environ, "NORIA_LIBRARY": library},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def compiled(source: str, directory: str, name: str, *flags: str) -> str:
+    path = str(Path(directory) / name)
+    Path(path + ".c").write_text(source)
+    subprocess.run(
+        [COMPILER, *flags, f"-I{SOURCE / 'include'}", "-o", path, path + ".c"],
+        check=True,
+        timeout=30,
+    )
+    return path
+
+
+class Header(unittest.TestCase):
+    def test_Structs_lie_in_memory_as_the_headers_say(self):
+        lines = []
+        for name, struct in _library.STRUCTS.items():
+            for field, *_ in struct._fields_:
+                lines.append(
+                    f'printf("{name} {field} %zu %zu\\n", offsetof({name}, {field}), '
+                    f"sizeof((({name}*)0)->{field}));"
+                )
+        program = (
+            "#include <noria/observe.h>\n#include <stdio.h>\nint main(void) { %s return 0; }"
+            % " ".join(lines)
+        )
+        with tempfile.TemporaryDirectory() as directory:
+            text = subprocess.run(
+                [compiled(program, directory, "layout")], capture_output=True, text=True, timeout=30
+            ).stdout
+
+        # Expect: each field at the place and of the size that C gives it.
+        ours = "".join(
+            f"{name} {field} {getattr(struct, field).offset} {getattr(struct, field).size}\n"
+            for name, struct in _library.STRUCTS.items()
+            for field, *_ in struct._fields_
+        )
+        self.assertEqual(text, ours)
+
+    def test_Every_status_of_the_header_has_its_exception(self):
+        header = (SOURCE / "include/noria/noria.h").read_text()
+        for name, value in re.findall(r"(NORIA_E_\w+) = (-\d+)", header):
+            # Expect: a class of its own, which says the number.
+            error = errors.error_of(int(value), "text")
+            self.assertIsNot(type(error), noria.NoriaError, name)
+            self.assertEqual((error.status, str(error)), (int(value), "text"), name)
+
+        # A status of a later version.  Expect: an exception all the same, with its number.
+        self.assertEqual(str(errors.error_of(-99, "text")), "status -99: text")
+
+    def test_Numbers_of_types_and_operations_are_the_headers(self):
+        header = (SOURCE / "include/noria/bucketing.h").read_text()
+        for kind in (noria.Dtype, noria.Op):
+            for member in kind:
+                self.assertRegex(header, rf"NORIA_{member.name} = {int(member)}\b")
+
+
+class Loading(unittest.TestCase):
+    def test_Package_and_library_have_the_same_version(self):
+        self.assertEqual(".".join(map(str, noria.version())), noria.__version__)
+        project = (SOURCE / "bucketing/python/pyproject.toml").read_text()
+        self.assertIn(f'version = "{noria.__version__}"', project)
+
+    def test_A_path_that_does_not_load_is_named(self):
+        result = import_with("/nowhere/libnoria.so")
+
+        # Expect: the path, and what to do.
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("/nowhere/libnoria.so", result.stderr)
+        self.assertIn("set NORIA_LIBRARY", result.stderr)
+
+    def test_A_library_of_another_version_is_refused(self):
+        with tempfile.TemporaryDirectory() as directory:
+            other = compiled(
+                "unsigned noria_version(void) { return 20300; }",
+                directory,
+                "libother.so",
+                "-shared",
+                "-fPIC",
+            )
+            result = import_with(other)
+
+        # Expect: both versions, and the path.
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn(f"{other} is noria 2.3.0, and this package is for 0.1", result.stderr)
+
+    def test_A_library_that_is_not_noria_is_refused(self):
+        with tempfile.TemporaryDirectory() as directory:
+            other = compiled("int nothing;", directory, "libother.so", "-shared", "-fPIC")
+            result = import_with(other)
+
+        # Expect: which function it lacks.
+        self.assertIn(f"{other} lacks noria_version", result.stderr)
+
+    def test_The_package_finds_the_library_that_lies_beside_it(self):
+        with tempfile.TemporaryDirectory() as directory:
+            copy = Path(directory) / "noria"
+            copy.mkdir()
+            for file in Path(noria.__file__).parent.glob("*.py"):
+                (copy / file.name).write_text(file.read_text())
+            (copy / "libnoria.so.0").symlink_to(os.path.realpath(noria.library_path()))
+            environment = {k: v for k, v in os.environ.items() if k != "NORIA_LIBRARY"}
+            result = subprocess.run(
+                [sys.executable, "-c", "import noria; print(noria.library_path())"],
+                env={**environment, "PYTHONPATH": directory},
+                capture_output=True,
+                text=True,
+                timeout=30,
+            )
+
+        # Expect: the file behind the link, for the software HCA lies beside that.
+        self.assertEqual(result.stdout.strip(), os.path.realpath(noria.library_path()))
+
+
+class Arrays(unittest.TestCase):
+    def test_Arrays_that_cannot_be_reduced_are_refused_with_the_reason(self):
+        for data, reason in (
+            (b"abc", "writable"),
+            (array("u", "abc"), "format"),
+            (memoryview(array("f", [1, 2, 3, 4]))[::2], "contiguous"),
+        ):
+            with self.assertRaisesRegex(noria.ArgumentError, reason):
+                noria.communicator.memory_of(data)
+
+    def test_A_unique_id_of_the_wrong_size_is_refused(self):
+        with self.assertRaisesRegex(noria.ArgumentError, "128 bytes, and this one 3"):
+            noria.Communicator(0, 2, b"abc")
+
+
+class Collectives(unittest.TestCase):
+    def test_All_reduce_sums_in_place_into_another_array_and_later(self):
+        def rank(comm):
+            data = array("f", [comm.rank + 1, 10 * comm.rank])
+            comm.all_reduce(data)
+            source, target = (ctypes.c_double * 3)(1, 2, comm.rank), (ctypes.c_double * 3)()
+            comm.all_reduce(source, noria.Op.MAX, out=target)
+            later = array("q", range(1000))
+            work = comm.all_reduce(later, wait=False)
+            work.wait()
+            return list(data), list(source), list(target), later[999], work.is_done()
+
+        results = run_ranks(self, 2, rank)
+
+        # Expect: sums and maxima of both ranks, and the source as it was.
+        for r, (data, source, target, later, is_done) in enumerate(results):
+            self.assertEqual(data, [3, 10])
+            self.assertEqual(source, [1, 2, r])
+            self.assertEqual(target, [1, 2, 1])
+            self.assertEqual((later, is_done), (2 * 999, True))
+
+    def test_Broadcast_gives_the_roots_values_and_a_barrier_returns(self):
+        def rank(comm):
+            data = bytearray(b"rank %d" % comm.rank)
+            comm.broadcast(data, root=1)
+            comm.barrier()
+            comm.check()
+            return bytes(data)
+
+        self.assertEqual(run_ranks(self, 2, rank), [b"rank 1", b"rank 1"])
+
+    def test_A_closed_communicator_and_differing_arrays_are_refused(self):
+        def rank(comm):
+            texts = []
+            try:
+                comm.all_reduce(array("f", [1, 2]), out=array("f", [1]))
+            except noria.ArgumentError as error:
+                texts.append(str(error))
+            comm.close()
+            try:
+                comm.barrier()
+            except noria.ArgumentError as error:
+                texts.append(str(error))
+            return texts
+
+        # Expect: two exceptions, and no crash.
+        ((differ, closed),) = run_ranks(self, 1, rank)
+        self.assertIn("differ in count", differ)
+        self.assertIn("NULL", closed)
+
+    def test_An_abort_of_one_rank_raises_on_the_other(self):
+        def rank(comm):
+            if comm.rank == 1:
+                comm.abort("enough")
+                return "enough"
+            try:
+                comm.all_reduce(array("f", [1.0]))
+            except noria.AbortedError as error:
+                return str(error)
+
+        self.assertIn("enough", run_ranks(self, 2, rank)[0])
+
+
+class Steps(unittest.TestCase):
+    def test_Gradients_come_out_averaged_in_copy_mode_and_in_the_arena(self):
+        def rank(comm):
+            results = []
+            for arena in (False, True):
+                reducer = noria.Reducer(comm, arena=arena)
+                ids = [reducer.add(name, 2) for name in ("w", "b")]
+                reducer.seal()
+                reducer.step_begin()
+                gradients = []
+                for i in ids:
+                    if arena:
+                        address, size = reducer.view(i)
+                        gradient = (ctypes.c_float * (size // 4)).from_address(address)
+                    else:
+                        gradient = (ctypes.c_float * 2)()
+                        address = ctypes.addressof(gradient)
+                    gradient[:] = [i, comm.rank]
+                    gradients.append(gradient)
+                    reducer.grad_ready(i, 0 if arena else address)
+                report = reducer.step_end()
+                results.append(([list(g) for g in gradients], report.step, report.bytes))
+                reducer.close()
+            return results
+
+        # Expect: the averages of both ranks, and what the report counts.
+        for result in run_ranks(self, 2, rank):
+            self.assertEqual(result, [([[0, 0.5], [1, 0.5]], 0, 16)] * 2)
+
+    def test_A_missing_gradient_raises_on_both_ranks_and_reset_goes_on(self):
+        def rank(comm):
+            reducer = noria.Reducer(comm)
+            ids = [reducer.add(name, 1) for name in ("stem", "head")]
+            reducer.seal()
+            data = (ctypes.c_float * 2)(1, 2)
+            texts = []
+            for step in range(2):
+                reducer.step_begin()
+                for i in ids:
+                    if step == 1 or i == 0 or comm.rank == 0:
+                        reducer.grad_ready(i, ctypes.addressof(data) + 4 * i)
+                try:
+                    reducer.step_end()
+                except noria.MissingError as error:
+                    texts.append(str(error))
+                    reducer.reset()
+            return texts
+
+        first, second = run_ranks(self, 2, rank)
+
+        # Expect: one failure, named in the same words, and a good step behind it.
+        self.assertEqual(first, second)
+        self.assertEqual(len(first), 1)
+        self.assertIn("head", first[0])
+
+    def test_Ranks_with_different_lists_raise_the_same_difference(self):
+        def rank(comm):
+            reducer = noria.Reducer(comm)
+            reducer.add("w", 2 + comm.rank)
+            try:
+                reducer.seal()
+            except noria.MismatchError as error:
+                return str(error)
+
+        first, second = run_ranks(self, 2, rank)
+        self.assertEqual(first, second)
+        self.assertIn("w", first)
+
+
+if __name__ == "__main__":
+    unittest.main()

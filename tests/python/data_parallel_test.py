@@ -1,0 +1,398 @@
+"""noria.torch against DistributedDataParallel over Gloo: run on two ranks, under torchrun.
+
+Every rank runs every test, in the same order. What is compared with DDP is equal within rounding;
+what is compared between ranks is equal bit by bit.
+"""
+
+import contextlib
+import copy
+import datetime
+import os
+import unittest
+
+import noria
+import noria.torch
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.checkpoint import checkpoint
+
+torch.set_num_threads(1)
+RANK = int(os.environ.get("RANK", 0))
+
+
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 16, 3, stride=2, padding=1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+        )
+        self.head = nn.Linear(16 * 16, 10)
+
+    def forward(self, x):
+        return self.head(self.features(x).flatten(1))
+
+
+class Transformer(nn.Module):
+    """A language model whose output weights are its embedding's."""
+
+    def __init__(self, checkpoints=None):
+        super().__init__()
+        self.embedding = nn.Embedding(50, 16)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True) for _ in range(2)
+        )
+        self.output = nn.Linear(16, 50, bias=False)
+        self.output.weight = self.embedding.weight
+        self.checkpoints = checkpoints
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            if self.checkpoints is None:
+                x = layer(x)
+            else:
+                x = checkpoint(layer, x, use_reentrant=self.checkpoints)
+        return {"logits": self.output(x)}
+
+
+class Branches(nn.Module):
+    """Uses `always`, and those of its branches that it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.always = nn.Linear(4, 4)
+        self.branches = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x, used):
+        y = self.always(x)
+        for i in used:
+            y = y + self.branches[i](x)
+        return y
+
+
+def batch(step, kind):
+    torch.manual_seed(1000 * step + RANK)
+    if kind == "images":
+        return torch.randn(4, 3, 8, 8), torch.randint(10, (4,))
+    tokens = torch.randint(50, (2, 7))
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def loss_of(model, step, kind):
+    inputs, targets = batch(step, kind)
+    output = model(inputs)
+    if kind == "images":
+        return F.cross_entropy(output, targets)
+    return F.cross_entropy(output["logits"].flatten(0, 1), targets.flatten())
+
+
+def train(model, kind, steps=10, set_to_none=True):
+    if kind == "images":
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    else:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for step in range(steps):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        loss_of(model, step, kind).backward()
+        optimizer.step()
+    return model.module
+
+
+def made(kind, **arguments):
+    """A module that differs from rank to rank until somebody broadcasts it."""
+    torch.manual_seed(7 + RANK)
+    return kind(**arguments)
+
+
+class Base(unittest.TestCase):
+    def assert_close(self, ours, theirs):
+        for (name, mine), yours in zip(ours.state_dict().items(), theirs.state_dict().values()):
+            torch.testing.assert_close(
+                mine, yours, rtol=1e-4, atol=1e-5, msg=lambda m: f"{name}: {m}"
+            )
+
+    def assert_same_on_ranks(self, tensors):
+        for i, tensor in enumerate(tensors):
+            mine = tensor.detach().clone().contiguous()
+            others = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+            dist.all_gather(others, mine)
+            self.assertTrue(all(torch.equal(mine, other) for other in others), f"tensor {i}")
+
+    def assert_trains_as_ddp(self, kind, module, steps=10, set_to_none=True, **options):
+        theirs = train(DDP(copy.deepcopy(module)), kind, steps)
+        ours = train(noria.torch.DataParallel(module, **options), kind, steps, set_to_none)
+
+        # Expect: DDP's parameters within rounding, and the same ones on every rank.
+        if RANK == 0:
+            self.assert_close(ours, theirs)
+        self.assert_same_on_ranks(ours.parameters())
+
+
+class Training(Base):
+    def test_A_cnn_trains_as_under_ddp(self):
+        self.assert_trains_as_ddp("images", made(Cnn))
+
+    def test_A_cnn_in_many_buckets_trains_as_under_ddp(self):
+        self.assert_trains_as_ddp("images", made(Cnn), bucket_cap_mb=0.002)
+
+    def test_A_transformer_with_tied_weights_trains_as_under_ddp(self):
+        model = noria.torch.DataParallel(made(Transformer))
+        names = [name for name, _ in model.module.named_parameters()]
+        self.assertNotIn("output.weight", names)  # the tie is one parameter
+        self.assert_trains_as_ddp("tokens", made(Transformer))
+
+    def test_Channels_last_trains_as_under_ddp(self):
+        module = made(Cnn).to(memory_format=torch.channels_last)
+        self.assert_trains_as_ddp("images", module, steps=3)
+
+    def test_Each_type_of_parameter_is_averaged(self):
+        for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.complex64):
+            module = nn.Module()
+            module.weight = nn.Parameter(torch.full((3,), 2.0 + RANK, dtype=dtype))
+            module.forward = lambda m=module: (m.weight * (1 + 2 * RANK)).sum().real
+            model = noria.torch.DataParallel(module)
+            model().backward()
+
+            # Expect: rank 0's values, and the average of 1 and 3.
+            self.assertEqual(module.weight.tolist(), [2.0] * 3, dtype)
+            self.assertEqual(module.weight.grad.tolist(), [2.0] * 3, dtype)
+
+    def test_Checkpoints_of_both_kinds_train_as_without(self):
+        theirs = train(DDP(made(Transformer)), "tokens", 3)
+        for reentrant in (False, True):
+            model = noria.torch.DataParallel(made(Transformer, checkpoints=reentrant))
+            ours = train(model, "tokens", 3)
+            self.assert_close(ours, theirs)
+
+    def test_Gradients_that_lie_transposed_are_averaged_in_their_parameters_layout(self):
+        module = nn.Module()
+        module.weight = nn.Parameter(torch.zeros(2, 3))
+        module.forward = lambda: module.weight.sum()
+        model = noria.torch.DataParallel(module)
+        rows = torch.arange(6.0).reshape(3, 2)
+        module.weight.grad = (rows * (1 - RANK)).t()  # on one rank by columns
+        if RANK == 1:
+            module.weight.grad = module.weight.grad.contiguous()
+        model().backward()
+        self.assertTrue(torch.equal(module.weight.grad, rows.t() / 2 + 1), module.weight.grad)
+
+    def test_A_gradient_penalty_takes_derivatives_without_a_step(self):
+        model = noria.torch.DataParallel(nn.Linear(3, 1))
+        inputs = torch.ones(2, 3, requires_grad=True)
+        (slope,) = torch.autograd.grad(model(inputs).sum(), inputs, create_graph=True)
+
+        # Expect: no step yet, and one of the penalty's own gradients.
+        self.assertIsNone(model.last_step)
+        (slope.square().sum() + model(inputs).sum()).backward()
+        self.assertEqual(model.last_step.step, 0)
+        self.assert_same_on_ranks([model.module.weight.grad])
+
+
+class C28_Views(Base):
+    def test_C28_the_arena_trains_as_under_ddp_whatever_zero_grad_does(self):
+        for set_to_none in (False, True):
+            self.assert_trains_as_ddp(
+                "images", made(Cnn), set_to_none=set_to_none, gradient_as_bucket_view=True
+            )
+
+    def test_C28_a_lost_view_is_counted_and_taken_again(self):
+        model = noria.torch.DataParallel(nn.Linear(2, 2), gradient_as_bucket_view=True)
+        parameters = list(model.parameters())
+        model(torch.ones(1, 2)).sum().backward()
+        views = [p.grad.data_ptr() for p in parameters]
+        self.assertEqual(model.copied_gradients, 2)  # there was no gradient before
+
+        # Zeroed in place.  Expect: nothing is copied any more.
+        model.zero_grad(set_to_none=False)
+        model(torch.ones(1, 2)).sum().backward()
+        self.assertEqual(model.copied_gradients, 2)
+
+        # Set to None.  Expect: copied, counted, and in the same place again.
+        model.zero_grad(set_to_none=True)
+        model(torch.ones(1, 2)).sum().backward()
+        self.assertEqual(model.copied_gradients, 4)
+        self.assertEqual([p.grad.data_ptr() for p in parameters], views)
+
+    def test_A_view_outlives_its_model(self):
+        model = noria.torch.DataParallel(nn.Linear(2, 1), gradient_as_bucket_view=True)
+        weight = model.module.weight
+        model(torch.ones(1, 2)).sum().backward()
+        del model
+        self.assertEqual(weight.grad.tolist(), [[1.0, 1.0]])
+
+
+class Unused(Base):
+    def gradients(self, module):
+        return [None if p.grad is None else p.grad.tolist() for p in module.parameters()]
+
+    def test_Unused_parameters_get_the_others_average_or_stay_without(self):
+        used = {0: [0], 1: [0, 1]}[RANK]
+        results = []
+        for arena in (None, False, True):
+            module = made(Branches)
+            if arena is None:
+                model = DDP(module, find_unused_parameters=True)
+            else:
+                model = noria.torch.DataParallel(
+                    module, find_unused_parameters=True, gradient_as_bucket_view=arena
+                )
+            for _ in range(2):
+                model(torch.ones(1, 4), used).sum().backward()
+            results.append(self.gradients(module))
+
+        # Expect: branch 1 averaged with zeros on rank 0, branch 2 None, all as DDP has it.
+        self.assertEqual(results[1], results[0])
+        self.assertEqual(results[2], results[0])
+        self.assertEqual(results[1][-2:], [None, None])
+
+    def test_C19_a_parameter_without_gradient_raises_its_name_in_this_backward_on_all_ranks(self):
+        model = noria.torch.DataParallel(made(Branches))
+        used = [0, 1, 2] if RANK == 0 else [0, 2]
+        with self.assertRaises(noria.MissingError) as raised:
+            model(torch.ones(1, 4), used).sum().backward()
+        self.assertIn("branches.1.weight", str(raised.exception))
+        texts = self.texts_of_all(str(raised.exception))
+        self.assertEqual(texts[0], texts[1])
+
+        # Expect: the next step is good after a reset.
+        model.reset()
+        model.zero_grad()
+        model(torch.ones(1, 4), [0, 1, 2]).sum().backward()
+        self.assertEqual(model.module.always.weight.grad.tolist(), [[1.0] * 4] * 4)
+
+    def texts_of_all(self, text):
+        mine = torch.zeros(2000, dtype=torch.uint8)
+        mine[: len(text)] = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        others = [torch.empty_like(mine) for _ in range(2)]
+        dist.all_gather(others, mine)
+        return [bytes(other.tolist()).rstrip(b"\0").decode() for other in others]
+
+
+class Accumulation(Base):
+    def test_No_sync_accumulates_and_the_next_pass_averages_the_sum(self):
+        results = []
+        for wrap in (DDP, noria.torch.DataParallel):
+            module = made(Cnn)
+            model = wrap(module)
+            for step in range(3):
+                with model.no_sync() if step < 2 else contextlib.nullcontext():
+                    loss_of(model, step, "images").backward()
+            results.append(module)
+        self.assertEqual(model.last_step.step, 0)  # three passes, one step
+        for mine, yours in zip(results[1].parameters(), results[0].parameters()):
+            torch.testing.assert_close(mine.grad, yours.grad, rtol=1e-4, atol=1e-5)
+        self.assert_same_on_ranks(p.grad for p in results[1].parameters())
+
+    def test_C20_what_only_an_earlier_pass_used_is_averaged_too(self):
+        for find_unused in (False, True):
+            module = made(Branches)
+            model = noria.torch.DataParallel(module, find_unused_parameters=find_unused)
+            with model.no_sync():
+                model(torch.full((1, 4), 1.0 + RANK), [0, 1, 2]).sum().backward()
+            model(torch.zeros(1, 4), [0]).sum().backward()
+
+            # Expect: the average of 1 and 2, though the last pass left the branch out.
+            self.assertEqual(module.branches[1].weight.grad.tolist(), [[1.5] * 4] * 4)
+
+
+class Construction(Base):
+    def test_A_checkpoint_is_the_modules_own_and_loads_either_way(self):
+        module = made(Cnn)
+        model = noria.torch.DataParallel(module)
+        state = model.state_dict()
+        self.assertEqual(list(state), list(module.state_dict()))
+
+        # Into a module without a wrapper, into a wrapped one, and within another module.
+        Cnn().load_state_dict(state)
+        other = {name: torch.ones_like(value) for name, value in state.items()}
+        self.assertEqual(str(model.load_state_dict(other)), "<All keys matched successfully>")
+        self.assertEqual(float(module.head.bias[0]), 1.0)
+        outer = nn.ModuleDict({"net": model})
+        self.assertEqual(list(outer.state_dict()), [f"net.{name}" for name in state])
+        outer.load_state_dict(outer.state_dict())
+
+    def test_C25_ranks_with_other_shapes_or_flags_raise_the_parameters_name(self):
+        shape = (2, 3) if RANK == 0 else (3, 2)
+        with self.assertRaisesRegex(noria.MismatchError, "weight"):
+            noria.torch.DataParallel(nn.Linear(*shape, bias=False))
+        with self.assertRaisesRegex(noria.MismatchError, "find_unused_parameters"):
+            noria.torch.DataParallel(nn.Linear(2, 2), find_unused_parameters=RANK == 0)
+
+    def test_Modules_that_cannot_be_averaged_are_refused_with_the_reason(self):
+        frozen = nn.Linear(2, 2).requires_grad_(False)
+        for module, reason in (
+            (frozen, "no parameter"),
+            (nn.Linear(2, 2, device="meta"), "on meta"),
+            (nn.Embedding(3, 2, sparse=True), "sparse"),
+        ):
+            with self.assertRaisesRegex(noria.ArgumentError, reason):
+                noria.torch.DataParallel(module)
+
+    def test_C27_a_parameter_that_was_replaced_or_frozen_is_found_at_forward(self):
+        model = noria.torch.DataParallel(nn.Linear(2, 2))
+        model.module.bias.requires_grad_(False)
+        with self.assertRaisesRegex(noria.StateError, "frozen"):
+            model(torch.ones(1, 2))
+        model.module.bias.requires_grad_(True)
+        model.module.weight = nn.Parameter(torch.ones(2, 2))
+        with self.assertRaisesRegex(noria.StateError, "replaced"):
+            model(torch.ones(1, 2))
+
+    def test_C42_buffers_are_those_of_this_moment(self):
+        module = nn.BatchNorm1d(2, momentum=0.5)
+        model = noria.torch.DataParallel(module)
+        module.running_mean = torch.full((2,), 5.0 + RANK)  # a new tensor
+        model(torch.ones(2, 2) * RANK).sum().backward()
+
+        # Expect: half rank 0's mean, and half this rank's batch.
+        self.assertEqual(module.running_mean.tolist(), [2.5 + 0.5 * RANK] * 2)
+        model.sync_buffers()
+        self.assertEqual(module.running_mean.tolist(), [2.5] * 2)
+
+    def test_A_closed_model_leaves_gradients_alone(self):
+        model = noria.torch.DataParallel(nn.Linear(2, 1))
+        model.close()
+        model(torch.full((1, 2), 1.0 + RANK)).sum().backward()
+        self.assertEqual(model.module.weight.grad.tolist(), [[1.0 + RANK] * 2])
+
+
+class Hook(Base):
+    def test_The_hook_under_ddp_gives_ddps_parameters(self):
+        theirs = train(DDP(made(Cnn)), "images", 5)
+        model = DDP(made(Cnn), bucket_cap_mb=0.002)
+        model.register_comm_hook(noria.torch.HookState(), noria.torch.allreduce_hook)
+        ours = train(model, "images", 5)
+        if RANK == 0:
+            self.assert_close(ours, theirs)
+        self.assert_same_on_ranks(ours.parameters())
+
+    def test_What_fails_below_the_hook_is_raised_from_backward_with_its_text(self):
+        state = noria.torch.HookState()
+        model = DDP(nn.Sequential(*(nn.Linear(9, 9) for _ in range(4))), bucket_cap_mb=0.0001)
+        model.register_comm_hook(state, noria.torch.allreduce_hook)
+        model(torch.ones(1, 9)).sum().backward()
+        model(torch.ones(1, 9)).sum().backward()
+        dist.barrier()
+        state.comm.abort("the test aborts it")
+        with self.assertRaisesRegex(RuntimeError, "the test aborts it"):
+            model(torch.ones(1, 9)).sum().backward()
+
+    def test_Ranks_of_a_process_group_share_a_communicator(self):
+        group = dist.new_group([1, 0] if dist.get_world_size() == 2 else None)
+        comm = noria.torch.communicator(group)
+        data = torch.full((3,), float(RANK + 1))
+        comm.all_reduce(noria.torch.memory_of(data))
+        self.assertEqual((comm.size, data.tolist()), (2, [3.0] * 3))
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
+    unittest.main(verbosity=2 if RANK == 0 else 0)
