@@ -27,6 +27,7 @@ enum Fact : size_t {
   chunk_align,
   plan,
   last_bucket_bytes,
+  order,
   tensor_count,
   tensor_hash,
   kFacts
@@ -47,6 +48,7 @@ Facts facts_of(const TensorTable& tensors, const ReducerConfig& config) {
   facts[chunk_align] = kChunkAlign;
   facts[plan] = static_cast<uint64_t>(config.plan);
   facts[last_bucket_bytes] = config.caps.last_bucket_bytes;
+  facts[order] = static_cast<uint64_t>(config.order);
   facts[tensor_count] = tensors.size();
   facts[tensor_hash] = tensors.hash(0, tensors.size());
   return facts;

@@ -33,13 +33,17 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
   if (config.op != NORIA_AVG && config.op != NORIA_SUM)
     return Failure{NORIA_E_ARG, "noria_reducer_config.op is " + std::to_string(config.op) +
                                     ": it must be NORIA_AVG or NORIA_SUM"};
-  if (config.plan > NORIA_PLAN_STRICT)
+  if (config.plan > NORIA_PLAN_PLANNED)
     return Failure{NORIA_E_ARG, "noria_reducer_config.plan is " + std::to_string(config.plan) +
-                                    ": it must be NORIA_PLAN_DDP or NORIA_PLAN_STRICT"};
+                                    ": it must be NORIA_PLAN_DDP, _STRICT or _PLANNED"};
+  if (config.order > NORIA_ORDER_ARRIVAL)
+    return Failure{NORIA_E_ARG, "noria_reducer_config.order is " + std::to_string(config.order) +
+                                    ": it must be NORIA_ORDER_REVERSE or NORIA_ORDER_ARRIVAL"};
   ReducerConfig checked{.arena = config.arena == 1,
                         .op = config.op,
                         .step_timeout = Nanoseconds{config.step_timeout_ms} * 1'000'000,
-                        .plan = static_cast<PlanKind>(config.plan)};
+                        .plan = static_cast<PlanKind>(config.plan),
+                        .order = static_cast<Order>(config.order)};
   if (config.bucket_bytes != 0) checked.caps.bucket_bytes = config.bucket_bytes;
   if (config.first_bucket_bytes != 0) checked.caps.first_bucket_bytes = config.first_bucket_bytes;
   if (config.last_bucket_bytes != 0) checked.caps.last_bucket_bytes = config.last_bucket_bytes;
@@ -71,7 +75,9 @@ Outcome<Ok> end_step(Reducer& reducer, const noria_stream* consumer, noria_step_
                                         .bytes = reducer.bytes(),
                                         .step_ns = times.step_ns,
                                         .communication_ns = times.communication_ns,
-                                        .exposed_ns = times.exposed_ns},
+                                        .exposed_ns = times.exposed_ns,
+                                        .order_wait_ns = times.order_wait_ns,
+                                        .plan_version = reducer.plan_version()},
                       "noria_step_report");
 }
 

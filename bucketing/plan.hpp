@@ -16,9 +16,12 @@
 //          rounded down to kBucketAlign. Buckets are launched in the order in which they become
 //          complete.
 //
+//  planned As DDP's until a step was observed; then plan_timed.hpp chooses the edges.
+//
 // In the arena the dtypes lie one after the other, and within a dtype the buckets in fill order,
 // each on a kBucketAlign boundary. Within a bucket tensors lie without gaps, so that each is
-// aligned to its dtype; a split tensor is cut at such a boundary and lies without gaps too.
+// aligned to its dtype; a split tensor is cut at such a boundary and lies without gaps too. Where
+// edges are to move under tensors that stay (planned), there are no gaps between buckets either.
 //
 // Pure: the same tensors give the same plan on every rank. Time and memory are linear in tensors
 // and buckets.
@@ -43,12 +46,18 @@ inline constexpr uint64_t kDefaultLastBucketBytes = 1_MiB;
 // No two buckets share a cache line, nor the pair of lines that a prefetcher pulls.
 inline constexpr uint64_t kBucketAlign = 128;
 
-enum class PlanKind : uint32_t { ddp = NORIA_PLAN_DDP, strict = NORIA_PLAN_STRICT };
-inline constexpr std::array<PlanKind, 2> kPlanKinds{PlanKind::ddp, PlanKind::strict};
+enum class PlanKind : uint32_t {
+  ddp = NORIA_PLAN_DDP,
+  strict = NORIA_PLAN_STRICT,
+  planned = NORIA_PLAN_PLANNED
+};
+inline constexpr std::array<PlanKind, 3> kPlanKinds{PlanKind::ddp, PlanKind::strict,
+                                                    PlanKind::planned};
 constexpr const char* plan_name(PlanKind kind) {
   switch (kind) {
     case PlanKind::ddp: return "ddp";
     case PlanKind::strict: return "strict";
+    case PlanKind::planned: return "planned";
   }
   return "?";
 }
@@ -94,5 +103,14 @@ std::vector<uint32_t> reverse_registration(size_t tensors);
 // names each tensor once.
 Plan plan_buckets(PlanKind kind, std::span<const PlanTensor> tensors,
                   std::span<const uint32_t> fill_order, const PlanCaps& caps);
+// The most that a plan of these tensors takes of the arena, in whatever order they are filled in.
+uint64_t most_arena_bytes(std::span<const PlanTensor> tensors);
+
+// From now on buckets are sent in the order in which their last tensors come; what comes together
+// stays as it is. `arrival` is a time or a place in a row, by tensor.
+void launch_in_order(Plan& plan, std::span<const uint32_t> arrival);
+
+// The same on two ranks if their plans are.
+uint64_t fingerprint_of(const Plan& plan);
 
 }  // namespace noria::bucketing

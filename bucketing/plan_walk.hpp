@@ -18,4 +18,8 @@ inline constexpr uint32_t kNoTensor = UINT32_MAX;
 std::vector<Bucket> walk_strict(std::span<const PlanTensor> tensors,
                                 std::span<const uint32_t> fill_order, const PlanCaps& caps);
 
+// Gives buckets and tensors their places. Buckets of one dtype come in fill order; each begins at a
+// multiple of `align`.
+void lay_out(Plan& plan, std::span<const PlanTensor> tensors, uint64_t align);
+
 }  // namespace noria::bucketing

@@ -21,7 +21,8 @@ std::vector<uint32_t> buckets_along_arena(const Plan& plan) {
 
 Readiness::Readiness(const Plan& plan, std::span<const PlanTensor> tensors,
                      std::span<const Segment> segments)
-    : homes_(tensors.size()),
+    : tensors_(static_cast<uint32_t>(tensors.size())),
+      homes_(tensors.size()),
       tensors_of_segment_(segments.size(), 0),
       given_(new std::atomic<Given>[tensors.size()]),
       pending_(new std::atomic<uint32_t>[segments.size()]) {

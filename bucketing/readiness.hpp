@@ -64,7 +64,7 @@ class Readiness {
   // Where the stretch ends in the arena; 0 for those past the buckets.
   NORIA_HOT uint64_t stretch_end(uint32_t stretch) const { return stretches_[stretch].end; }
   uint32_t bucket_of(uint32_t stretch) const { return stretches_[stretch].bucket; }
-  uint32_t tensors() const { return static_cast<uint32_t>(homes_.size()); }
+  uint32_t tensors() const { return tensors_; }
 
   // After the last give().
   Given given(uint32_t id) const { return given_[id].load(std::memory_order_relaxed); }
@@ -83,6 +83,7 @@ class Readiness {
   void add_bucket(const Bucket& bucket, uint32_t index, std::span<const Segment> segments,
                   uint32_t first);
 
+  const uint32_t tensors_;  // homes_.size() is a division
   std::vector<Home> homes_;
   std::vector<Stretch> stretches_;
   std::vector<uint32_t> tensors_of_segment_;  // what pending_ starts from

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/value_text.hpp"
+#include "bucketing/kernels.hpp"
 
 namespace noria::bucketing {
 
@@ -31,14 +32,14 @@ Outcome<uint32_t> Reducer::add(std::string_view name, noria_dtype dtype, uint64_
 }
 
 Outcome<std::span<std::byte>> Reducer::view(uint32_t id) const {
-  if (readiness_ == nullptr)  // not phase_, which steps change while other threads look here
+  if (!is_sealed_)  // not phase_, which steps change while other threads look here
     return Failure{NORIA_E_STATE, "views exist after noria_reducer_seal()"};
   if (!config_.arena)
     return Failure{NORIA_E_STATE,
                    "this reducer copies; set arena to 1 in its configuration for views"};
   if (id >= tensors_.size()) return unknown_id(id);
-  const Readiness::Home& home = readiness_->home(id);
-  return std::span<std::byte>(arena_.base() + home.offset, home.bytes);
+  return std::span<std::byte>(arena_.base() + views_[id],
+                              tensors_[id].numel * dtype_bytes(tensors_[id].dtype));
 }
 
 Outcome<std::span<const noria_bucket_info>> Reducer::last_buckets() const {

@@ -10,7 +10,8 @@
 // leaving the others to wait: the step runs to its end everywhere and fails on all ranks alike. The
 // communicator stays good. A failure of the communicator is for good.
 //
-// Files: reducer.cc (life), reducer_seal.cc (plan and agreement), reducer_step.cc (a step).
+// Files: reducer.cc (life), reducer_seal.cc (agreement and memory), reducer_plan.cc (the plan),
+// reducer_step.cc (a step).
 //
 // Threads: add() and seal() init only; step_begin(), step_end(), reset(), last_buckets() one at a
 // time; grad_ready() any thread, several at once; view() any thread after seal().
@@ -27,8 +28,10 @@
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "base/link_curve.hpp"
 #include "bucketing/agreement.hpp"
 #include "bucketing/arena.hpp"
+#include "bucketing/arrival.hpp"
 #include "bucketing/collective.hpp"
 #include "bucketing/control.hpp"
 #include "bucketing/engine.hpp"
@@ -55,7 +58,7 @@ struct ReducerHost {
 
 struct StepTimes {
   uint64_t step = 0;
-  Nanoseconds step_ns = 0, communication_ns = 0, exposed_ns = 0;
+  Nanoseconds step_ns = 0, communication_ns = 0, exposed_ns = 0, order_wait_ns = 0;
 };
 
 class Reducer {
@@ -77,6 +80,8 @@ class Reducer {
 
   uint32_t buckets() const { return static_cast<uint32_t>(plan_.buckets.size()); }
   uint64_t bytes() const { return tensors_.bytes(); }
+  // How many plans were given up for a better one.
+  uint64_t plan_version() const { return plan_version_; }
   // In launch order, with the times of the last step that succeeded; zeros before.
   Outcome<std::span<const noria_bucket_info>> last_buckets() const;
 
@@ -89,6 +94,17 @@ class Reducer {
   void build_collective();
   void describe_buckets();
   Gather gather(Nanoseconds timeout) const;
+
+  // its plan
+  bool observes() const {
+    return config_.order == Order::arrival || config_.plan == PlanKind::planned;
+  }
+  Outcome<Ok> measure_link(const Gather& ask_all);
+  Outcome<double> measure_us(uint64_t bytes);
+  Plan plan_after(const ArrivalTimes& times, bool are_views_out) const;
+  Outcome<Ok> adopt_arrival();
+  Outcome<Ok> install_plan();
+  Nanoseconds order_wait_ns(Nanoseconds last_ready_ns);
 
   // a step
   NORIA_HOT void copy_in(uint32_t id, const std::byte* grad);
@@ -114,14 +130,20 @@ class Reducer {
 
   TensorTable tensors_;
   Plan plan_;
+  bool is_sealed_ = false;
+  std::vector<uint64_t> views_;  // arena mode: of each tensor in the arena; never changes
   Arena arena_;
-  std::unique_ptr<Readiness> readiness_;  // null until sealed
+  std::unique_ptr<Readiness> readiness_;
   Collective collective_;
   int64_t* verdict_ = nullptr;                            // in the arena
   uint32_t verdict_segment_ = 0;                          // the last, and the last stretch
   std::vector<std::byte*> sources_;                       // copy mode: where results go, by id
   std::unique_ptr<std::atomic<Nanoseconds>[]> ready_ns_;  // of each bucket's last ready segment
   std::vector<noria_bucket_info> infos_;
+  std::unique_ptr<Arrival> arrival_;  // while a step is still to be observed
+  LinkCurve link_;                    // planned
+  uint64_t plan_version_ = 0;
+  bool is_order_told_ = false;
   StepGate gate_;  // on top of all that grad_ready() uses
 };
 

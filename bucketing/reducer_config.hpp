@@ -10,12 +10,17 @@
 
 namespace noria::bucketing {
 
+// By what buckets are filled and sent: the reverse of registration, or rank 0's order of arrival in
+// the first step.
+enum class Order : uint32_t { reverse = NORIA_ORDER_REVERSE, arrival = NORIA_ORDER_ARRIVAL };
+
 struct ReducerConfig {
   bool arena = false;
   PlanCaps caps;
   noria_op op = NORIA_AVG;
   Nanoseconds step_timeout = 0;  // 0: the communicator's
   PlanKind plan = PlanKind::ddp;
+  Order order = Order::reverse;
 };
 
 }  // namespace noria::bucketing

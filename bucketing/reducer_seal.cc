@@ -16,6 +16,7 @@ Outcome<Ok> Reducer::seal() {
 
   plan_ = plan_buckets(config_.plan, plan_tensors(), reverse_registration(tensors_.size()),
                        config_.caps);
+  if (observes()) plan_.arena_bytes = most_arena_bytes(plan_tensors());
   const Outcome<Ok> made = [this]() -> Outcome<Ok> {
     NORIA_TRY_ASSIGN(arena_,
                      Arena::create(host_.engine->domain(), plan_.arena_bytes + sizeof(*verdict_)));
@@ -23,13 +24,11 @@ Outcome<Ok> Reducer::seal() {
   }();
   NORIA_TRY(agree_on_success(made, "reducer seal, memory", ask_all));
 
-  build_collective();
-  auto readiness = std::make_unique<Readiness>(plan_, plan_tensors(), collective_.segments);
-  collective_.pending = readiness->pending();
-  if (Ring* ring = host_.engine->ring(); ring != nullptr)
-    NORIA_TRY(ring->exchange_parts(collective_, now_ns() + host_.start_timeout));
-  describe_buckets();
-  readiness_ = std::move(readiness);
+  NORIA_TRY(install_plan());
+  if (config_.plan == PlanKind::planned) NORIA_TRY(measure_link(ask_all));
+  if (observes()) arrival_ = std::make_unique<Arrival>(tensors_.size());
+  views_ = plan_.offsets;
+  is_sealed_ = true;
   phase_ = Phase::idle;
   return Ok{};
 }

@@ -26,6 +26,7 @@ Outcome<Ok> Reducer::step_begin() {
 
   begun_ns_ = now_ns();
   readiness_->restart();
+  if (arrival_ != nullptr) arrival_->restart();
   for (size_t b = 0; b < plan_.buckets.size(); ++b)
     ready_ns_[b].store(begun_ns_, std::memory_order_relaxed);  // published by gate_.open()
   for (Part& part : collective_.parts) part.start_ns = part.end_ns = part.wire_ns = 0;
@@ -65,6 +66,8 @@ Outcome<Ok> Reducer::grad_ready(uint32_t id, const void* grad) {
     return wrong_pointer(id);
   if (!readiness_->give(id)) [[unlikely]]
     return given_twice(id);
+  if (arrival_ != nullptr) [[unlikely]]
+    arrival_->note(id);
   if (config_.arena)
     take_segments(id);
   else
@@ -129,7 +132,9 @@ Failure Reducer::given_twice(uint32_t id) const {
 Outcome<StepTimes> Reducer::step_end() {
   if (phase_ != Phase::open) return Failure{NORIA_E_STATE, "noria_step_end() with no step open"};
   NORIA_TRY(finish(false));
-  return times(now_ns());
+  const StepTimes of_step = times(now_ns());
+  if (arrival_ != nullptr) NORIA_TRY(adopt_arrival());
+  return of_step;
 }
 
 Outcome<Ok> Reducer::reset() {
@@ -226,6 +231,7 @@ StepTimes Reducer::times(Nanoseconds ended_ns) {
     last_ready = std::max(last_ready, infos_[b].ready_ns);
   }
   times.exposed_ns = ended_ns - last_ready;
+  times.order_wait_ns = order_wait_ns(last_ready);
   return times;
 }
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "bucketing/plan.hpp"
+#include "bucketing/plan_timed.hpp"
 #include "perf/command_line.hpp"
 #include "perf/local_ranks.hpp"
 #include "perf/machine.hpp"
@@ -33,6 +33,7 @@ struct Options {
   double first_bucket_mib = 0;
   double last_bucket_mib = 0;
   std::string plan = "ddp";
+  std::string order = "reverse";
   int steps = 10;
   int warmups = 2;
   bool copies = false;
@@ -95,10 +96,17 @@ void add_flags(CLI::App& app, Options& o) {
   app.add_option("--last-bucket-mib", o.last_bucket_mib,
                  "most that the last bucket holds, MiB (1); --plan strict")
       ->check(real_number(0.001, 100000));
-  app.add_option("--plan", o.plan,
-                 "how tensors are cut into buckets: ddp, as PyTorch's DDP (default); strict: no "
-                 "bucket above its cap, large tensors split, a small last bucket")
+  app.add_option(
+         "--plan", o.plan,
+         "how tensors are cut into buckets: ddp, as PyTorch's DDP (default); strict: no "
+         "bucket above its cap, large tensors split, a small last bucket; planned: by the "
+         "first step's times and the link (--print-plan: the trace's times, and a link that "
+         "carries all gradients in --comm-ratio x backward, 1 if not given)")
       ->check(CLI::IsMember(plan_names()));
+  app.add_option("--order", o.order,
+                 "what buckets are filled and sent by: reverse of registration (default), or "
+                 "arrival in the first step")
+      ->check(CLI::IsMember({"reverse", "arrival"}));
   app.add_option("--steps", o.steps, "measured steps a mode (10)")->check(whole_number(1, 100000));
   app.add_option("--warmup", o.warmups, "steps before them (2)")->check(whole_number(0, 100000));
   app.add_flag("--copy", o.copies, "gradients in memory of the tool's own; default: noria's arena");
@@ -117,16 +125,42 @@ bucketing::PlanKind kind_of(const std::string& name) {
 
 uint64_t bytes_of_mib(double mib) { return static_cast<uint64_t>(std::llround(mib * 0x1p20)); }
 
-bucketing::Plan plan_of(const Trace& trace, const Options& options) {
+// A link over which all gradients take ratio x backward. The latency is paid on each step of a
+// ring.
+LinkCurve curve_of(const ReplayPlan& plan, const Options& options) {
+  const double ratio = options.comm_ratio > 0 ? options.comm_ratio : 1;
+  const double us = std::max(plan.times.backward_ms * 1e3 * ratio, 1e-3);
+  return {.alpha_us = 2 * (options.ranks - 1) * kDefaultLatencyUs,
+          .bytes_per_us = static_cast<double>(plan.trace.bytes()) / us};
+}
+
+// As the reducer makes it; planned, as it makes it after its first step.
+bucketing::Plan plan_of(const ReplayPlan& plan, const Options& options) {
   bucketing::PlanCaps caps;
   if (options.bucket_mib > 0) caps.bucket_bytes = bytes_of_mib(options.bucket_mib);
   if (options.first_bucket_mib > 0)
     caps.first_bucket_bytes = bytes_of_mib(options.first_bucket_mib);
   if (options.last_bucket_mib > 0) caps.last_bucket_bytes = bytes_of_mib(options.last_bucket_mib);
   std::vector<bucketing::PlanTensor> tensors;
-  for (const TraceTensor& tensor : trace.tensors) tensors.push_back({tensor.numel, tensor.dtype});
-  return bucketing::plan_buckets(kind_of(options.plan), tensors,
-                                 bucketing::reverse_registration(tensors.size()), caps);
+  for (const TraceTensor& tensor : plan.trace.tensors)
+    tensors.push_back({tensor.numel, tensor.dtype});
+  const bucketing::PlanKind kind = kind_of(options.plan);
+  const bool is_planned = kind == bucketing::PlanKind::planned;
+  const std::vector<uint32_t> fill_order =
+      options.copies && (is_planned || options.order == "arrival")
+          ? plan.times.order
+          : bucketing::reverse_registration(tensors.size());
+  if (is_planned) {
+    std::vector<uint32_t> ready_us;
+    for (const double ms : plan.times.ready_ms) ready_us.push_back(static_cast<uint32_t>(ms * 1e3));
+    return bucketing::plan_by_times(tensors, fill_order, caps, ready_us, curve_of(plan, options));
+  }
+  bucketing::Plan made = bucketing::plan_buckets(kind, tensors, fill_order, caps);
+  if (options.order == "reverse") return made;
+  std::vector<uint32_t> places(plan.times.order.size());
+  for (uint32_t i = 0; i < places.size(); ++i) places[plan.times.order[i]] = i;
+  bucketing::launch_in_order(made, places);
+  return made;
 }
 
 void print_plan(const bucketing::Plan& plan) {
@@ -286,7 +320,7 @@ OverlapSummary summary_of(const ReplayPlan& plan, const Options& options, const 
     if (flat_ms == 0 || s.modes.back().mode == Mode::sequential)
       flat_ms = s.modes.back().communication_ms;
   }
-  s.full_buckets_step_ms = full_buckets_step_ms(plan, plan_of(plan.trace, options), flat_ms);
+  s.full_buckets_step_ms = full_buckets_step_ms(plan, plan_of(plan, options), flat_ms);
   return s;
 }
 
@@ -317,15 +351,15 @@ int body(int argc, char** argv) {
   if (parse_command_line(app, argc, argv)) return 0;
 
   ReplayPlan plan{.trace = load_trace(options.trace)};
-  if (options.print_plan) {
-    print_plan(plan_of(plan.trace, options));
-    return 0;
-  }
   const bool has_times = plan.trace.tensors[0].ready_ms.has_value();
   if (options.backward_ms == 0 && !has_times) options.backward_ms = kDefaultBackwardMs;
   plan.times =
       ready_times(plan.trace, options.backward_ms > 0 ? std::optional<double>(options.backward_ms)
                                                       : std::nullopt);
+  if (options.print_plan) {
+    print_plan(plan_of(plan, options));
+    return 0;
+  }
   plan.steps = options.steps;
   plan.warmups = options.warmups;
   plan.copies = options.copies;
@@ -333,6 +367,7 @@ int body(int argc, char** argv) {
   plan.first_bucket_bytes = bytes_of_mib(options.first_bucket_mib);
   plan.last_bucket_bytes = bytes_of_mib(options.last_bucket_mib);
   plan.kind = static_cast<uint32_t>(kind_of(options.plan));
+  plan.order = options.order == "arrival" ? NORIA_ORDER_ARRIVAL : NORIA_ORDER_REVERSE;
 
   Link link = settle(options, params_of_environment(), plan);
   require_writable(options.timeline);

@@ -205,6 +205,7 @@ class Replay::Bucketed : public Strategy {
     config.first_bucket_bytes = plan.first_bucket_bytes;
     config.last_bucket_bytes = plan.last_bucket_bytes;
     config.plan = plan.kind;
+    config.order = plan.order;
     config.op = gradients_.op();
     noria_reducer* reducer = nullptr;
     require(noria_reducer_create(comm.get(), &config, &reducer), "noria_reducer_create");

@@ -46,6 +46,7 @@ struct ReplayPlan {
   uint64_t first_bucket_bytes = 0;  // 0: noria's own
   uint64_t last_bucket_bytes = 0;   // 0: noria's own
   uint32_t kind = NORIA_PLAN_DDP;
+  uint32_t order = NORIA_ORDER_REVERSE;
 };
 
 // A transfer as the timeline shows it; ns of CLOCK_MONOTONIC.

@@ -161,8 +161,15 @@ NORIA_API void noria_work_release(noria_work* work);
 /* How tensors are cut into buckets.
  * DDP: as PyTorch's DDP; a bucket closes at or above its cap, and tensors stay whole.
  * STRICT: no bucket is larger than its cap, large tensors are split over several buckets, and the
- * last bucket is small, since what becomes ready last hides behind nothing. */
-enum { NORIA_PLAN_DDP = 0, NORIA_PLAN_STRICT = 1 };
+ * last bucket is small, since what becomes ready last hides behind nothing.
+ * PLANNED: as DDP in the first step; from then on by its times and by the link, measured at seal,
+ * so that the step ends as early as it can. */
+enum { NORIA_PLAN_DDP = 0, NORIA_PLAN_STRICT = 1, NORIA_PLAN_PLANNED = 2 };
+
+/* By what buckets are filled and sent. ARRIVAL: rank 0's order of the first step, for all ranks
+ * from its end on; a planned reducer does so anyway. Where any rank of the job has views (arena),
+ * tensors stay where they are, and what changes is which bucket is sent when. */
+enum { NORIA_ORDER_REVERSE = 0, NORIA_ORDER_ARRIVAL = 1 };
 
 typedef struct {
   uint32_t struct_size;
@@ -172,10 +179,14 @@ typedef struct {
   noria_op op;                 /* NORIA_AVG or NORIA_SUM */
   uint32_t step_timeout_ms;    /* without progress in step_end; 0: the communicator's */
   uint32_t plan;               /* NORIA_PLAN_DDP: as the caps above say */
+  uint32_t order;              /* NORIA_ORDER_REVERSE: of registration */
   uint64_t last_bucket_bytes;  /* strict plan: the most that the last bucket holds; 0: 1 MiB */
 } noria_reducer_config;
-#define NORIA_REDUCER_CONFIG_INIT \
-  { (uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0, NORIA_PLAN_DDP, 0 }
+#define NORIA_REDUCER_CONFIG_INIT                                                  \
+  {                                                                                \
+    (uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0, NORIA_PLAN_DDP, \
+        NORIA_ORDER_REVERSE, 0                                                     \
+  }
 
 typedef struct {
   uint32_t struct_size;
@@ -194,9 +205,12 @@ typedef struct {
   int64_t step_ns;          /* begin to end of step_end */
   int64_t communication_ns; /* sum of the buckets' wire times */
   int64_t exposed_ns;       /* from the last gradient's readiness to the end of step_end */
+  int64_t order_wait_ns;    /* how long a gradient that is ready here waits, on average over bytes,
+                             * for one that is sent before it: what this rank's order costs */
+  uint64_t plan_version;    /* plans given up for a better one, this step's end included */
 } noria_step_report;
 #define NORIA_STEP_REPORT_INIT \
-  { (uint32_t)sizeof(noria_step_report), 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(noria_step_report), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Threads: init only. Blocks: no. Ownership: destroy the reducer. */
 NORIA_API noria_status noria_reducer_create(noria_comm* comm, const noria_reducer_config* config,

@@ -142,6 +142,128 @@ INSTANTIATE_TEST_SUITE_P(All, Steps,
                                          Case{2, false, NORIA_SUM, PlanKind::strict},
                                          Case{3, true, NORIA_AVG, PlanKind::strict}));
 
+// ---- plans that follow the order of arrival -----------------------------------------------------
+
+ReducerConfig following(bool arena, PlanKind plan) {
+  ReducerConfig config = small_buckets(arena, NORIA_AVG, plan);
+  config.order = Order::arrival;
+  return config;
+}
+
+// A step in which gradients come in this order, from one thread.
+StepTimes run_step(RankReducer& mine, const std::vector<uint32_t>& order, uint64_t step,
+                   int32_t ranks) {
+  expect_ok(mine.reducer.step_begin());
+  mine.give_all(order, step, 1);
+  const auto ended = mine.reducer.step_end();
+  expect_ok(ended);
+  mine.expect_results(step, ranks, NORIA_AVG);
+  return ended.is_ok() ? ended.value() : StepTimes{};
+}
+
+std::vector<uint64_t> bucket_bytes(const Reducer& reducer) {
+  std::vector<uint64_t> bytes;
+  const auto buckets = reducer.last_buckets().value();
+  for (const noria_bucket_info& info : buckets) bytes.push_back(info.bytes);
+  return bytes;
+}
+
+TEST(Reducer, After_the_first_step_buckets_follow_rank_0s_order_of_arrival) {
+  for (const PlanKind kind : kPlanKinds)
+    for (const bool arena : {false, true}) {
+      constexpr int32_t kRanks = 3;
+      ThreadRanks ranks(kRanks);
+      std::vector<std::vector<uint64_t>> buckets(kRanks);
+      ranks.run([&](int32_t rank) {
+        // One rank with views ties the tensors of all.
+        RankReducer mine(ranks.host(rank), following(arena && rank == 1, kind),
+                         test::awkward_model(kFloats));
+        expect_ok(mine.reducer.seal());
+        std::vector<std::byte*> views;
+        for (uint32_t id = 0; arena && rank == 1 && id < mine.model.size(); ++id)
+          views.push_back(mine.reducer.view(id)->data());
+        // Rank 0's is the order of registration, the reverse of what is assumed; nobody else's is.
+        auto order = test::random_order(mine.model.size(), static_cast<uint64_t>(rank));
+        if (rank == 0) std::sort(order.begin(), order.end());
+        EXPECT_EQ(mine.reducer.plan_version(), 0u);
+        for (uint64_t step = 0; step < 3; ++step) {
+          run_step(mine, order, step, kRanks);
+          EXPECT_EQ(mine.reducer.plan_version(), 1u);
+        }
+        buckets[static_cast<size_t>(rank)] = bucket_bytes(mine.reducer);
+        for (uint32_t id = 0; id < views.size(); ++id)
+          EXPECT_EQ(mine.reducer.view(id)->data(), views[id]);
+      });
+      for (const auto& of_rank : buckets) EXPECT_EQ(of_rank, buckets[0]);
+
+      // Expect: without views the plan is the planner's of that order.
+      if (arena || kind == PlanKind::planned) continue;
+      std::vector<PlanTensor> tensors;
+      std::vector<uint32_t> order;
+      for (const Tensor& tensor : test::awkward_model(kFloats)) {
+        order.push_back(static_cast<uint32_t>(order.size()));
+        tensors.push_back({tensor.numel, tensor.dtype});
+      }
+      Plan expected = plan_buckets(kind, tensors, order, following(false, kind).caps);
+      launch_in_order(expected, order);
+      std::vector<uint64_t> bytes;
+      for (const Bucket& bucket : expected.buckets) bytes.push_back(bucket.bytes);
+      EXPECT_EQ(buckets[0], bytes);
+    }
+}
+
+TEST(Reducer, A_step_that_failed_is_not_the_one_that_is_observed) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), following(rank == 0, PlanKind::ddp),
+                     test::awkward_model(kFloats));
+    expect_ok(mine.reducer.seal());
+    expect_ok(mine.reducer.step_begin());
+    expect_failure(mine.reducer.step_end(), NORIA_E_MISSING, "did not give");
+    expect_ok(mine.reducer.reset());
+    EXPECT_EQ(mine.reducer.plan_version(), 0u);
+    for (uint64_t step = 0; step < 2; ++step)
+      run_step(mine, test::random_order(mine.model.size(), 1), step, 2);
+    EXPECT_EQ(mine.reducer.plan_version(), 1u);
+  });
+}
+
+TEST(Reducer, A_planned_reducer_says_that_it_cannot_measure_while_another_has_a_step_open) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    const std::vector<Tensor> model{{"a", NORIA_FLOAT32, 100}};
+    RankReducer open(ranks.host(rank), small_buckets(true), model);
+    RankReducer planned(ranks.host(rank), following(true, PlanKind::planned), model);
+    expect_ok(open.reducer.seal());
+    if (rank == 1) expect_ok(open.reducer.step_begin());
+    expect_failure(planned.reducer.seal(), NORIA_E_STATE,
+                   "rank 1: a planned reducer measures the link at seal");
+    if (rank == 0) expect_ok(open.reducer.step_begin());
+    expect_ok(open.give(0, 0));
+    expect_ok(open.reducer.step_end());
+
+    // Expect: between steps it can, with what was registered before.
+    expect_ok(planned.reducer.seal());
+    run_step(planned, {0}, 1, 2);
+  });
+}
+
+TEST(Reducer, What_a_ranks_own_order_costs_is_told_by_that_rank) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    const std::vector<Tensor> model(
+        {{"a", NORIA_FLOAT32, 4000}, {"b", NORIA_FLOAT32, 4000}, {"c", NORIA_FLOAT32, 4000}});
+    RankReducer mine(ranks.host(rank), small_buckets(true), model);
+    expect_ok(mine.reducer.seal());
+    const StepTimes times = run_step(
+        mine, rank == 0 ? std::vector<uint32_t>{2, 1, 0} : std::vector<uint32_t>{0, 1, 2}, 0, 2);
+    if (rank == 0)
+      EXPECT_EQ(times.order_wait_ns, 0);
+    else
+      EXPECT_GT(times.order_wait_ns, 0);
+  });
+}
+
 TEST(Reducer, C09_Results_do_not_depend_on_where_buckets_are_cut) {
   constexpr int32_t kRanks = 3;
   ThreadRanks ranks(kRanks);

@@ -166,6 +166,30 @@ TEST(Overlap_perf, A_strict_plan_exceeds_no_cap) {
   EXPECT_LE(last, 2U << 20);
 }
 
+TEST(Overlap_perf, A_planned_plan_is_printed_without_a_rank) {
+  const ToolEnd end = run_tool_to_end({"overlap_perf", "--trace", "gpt2", "--print-plan", "--plan",
+                                       "planned", "--comm-ratio", "0.3"},
+                                      {{"NORIA_IBVERBS", "/nowhere/lib.so"}});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_EQ(end.err, "");
+  uint64_t sum = 0;
+  for (const std::string& line : lines_of(end.out))
+    sum += std::stoull(line.substr(line.find(' ') + 1));
+  EXPECT_EQ(sum, 497759232U);
+}
+
+TEST_F(OverlapPerf, Every_plan_and_order_gives_right_sums) {
+  for (const char* plan : {"ddp", "strict", "planned"})
+    for (const char* order : {"reverse", "arrival"})
+      for (const bool copies : {false, true}) {
+        std::vector<std::string> flags{"-g",     "2",  "--mode",  "bucketed",
+                                       "--plan", plan, "--order", order};
+        if (copies) flags.emplace_back("--copy");
+        const ToolEnd end = run(flags);
+        EXPECT_EQ(end.exit_code, 0) << plan << " " << order << ": " << end.err;
+      }
+}
+
 TEST(Overlap_perf, Bad_input_is_one_line_and_exit_2) {
   for (const std::vector<std::string>& flags :
        std::vector<std::vector<std::string>>{{"--trace", "resnet51"},

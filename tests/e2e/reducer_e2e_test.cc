@@ -47,13 +47,16 @@ TEST_P(Jobs, End_with_the_same_bytes_on_all_ranks_whatever_the_order_of_arrival)
     EXPECT_EQ(hashes[step], std::vector<uint64_t>(static_cast<size_t>(size), hashes[step % 2][0]));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Jobs,
-                         testing::Values(Case{1, {.arena = true}}, Case{2, {.arena = true}},
-                                         Case{2, {.arena = false, .op = NORIA_SUM}},
-                                         Case{3, {.arena = false}},
-                                         Case{4, {.arena = true, .op = NORIA_SUM}},
-                                         Case{8, {.arena = true}},
-                                         Case{2, {.arena = false, .plan = NORIA_PLAN_STRICT}}));
+INSTANTIATE_TEST_SUITE_P(
+    All, Jobs,
+    testing::Values(
+        Case{1, {.arena = true}}, Case{2, {.arena = true}},
+        Case{2, {.arena = false, .op = NORIA_SUM}}, Case{3, {.arena = false}},
+        Case{4, {.arena = true, .op = NORIA_SUM}}, Case{8, {.arena = true}},
+        Case{2, {.arena = false, .plan = NORIA_PLAN_STRICT}},
+        Case{2, {.arena = true, .plan = NORIA_PLAN_PLANNED}},
+        Case{3, {.arena = false, .plan = NORIA_PLAN_PLANNED}},
+        Case{2, {.arena = false, .plan = NORIA_PLAN_STRICT, .order = NORIA_ORDER_ARRIVAL}}));
 
 TEST(Job, Steps_of_nothing_and_of_one_element_end) {
   const noria_unique_id id = make_job_id();
@@ -291,6 +294,13 @@ TEST(Api, Null_and_nonsense_are_refused_by_name) {
   config.arena = 7;
   expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "arena is 7");
   config.arena = 0;
+  config.plan = 3;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "plan is 3");
+  config.plan = NORIA_PLAN_PLANNED;
+  config.order = 2;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "order is 2");
+  config.plan = NORIA_PLAN_DDP;
+  config.order = NORIA_ORDER_REVERSE;
   config.struct_size = 0;
   expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "struct_size is 0");
   config.struct_size = sizeof config;

@@ -35,6 +35,7 @@ struct JobConfig {
   uint64_t bucket_bytes = 512 * 1024;  // so that a small model has several buckets
   uint32_t timeout_ms = 30'000;
   uint32_t plan = NORIA_PLAN_DDP;
+  uint32_t order = NORIA_ORDER_REVERSE;
 };
 
 class RankOfJob {
@@ -55,6 +56,7 @@ class RankOfJob {
     reducer_config.first_bucket_bytes = 4096;
     reducer_config.last_bucket_bytes = 4096;
     reducer_config.plan = config.plan;
+    reducer_config.order = config.order;
     expect_ok(noria_reducer_create(comm, &reducer_config, &reducer));
     for (uint32_t i = 0; i < model.size(); ++i) {
       noria_tensor_desc tensor = NORIA_TENSOR_DESC_INIT;

@@ -125,7 +125,7 @@ class ThreadRanks::Shared {
   void run(const std::vector<Collective*>& ranks) {
     for (size_t s = 0; s < ranks[0]->segments.size(); ++s) {
       for (const Collective* rank : ranks)
-        while (rank->pending[s].load(std::memory_order_acquire) != 0) {
+        while (rank->pending != nullptr && rank->pending[s].load(std::memory_order_acquire) != 0) {
           if (has_failed.load(std::memory_order_acquire)) return;
           std::this_thread::yield();
         }

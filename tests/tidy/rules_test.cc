@@ -205,6 +205,8 @@ TEST(Shape, Files_functions_and_lines_have_limits) {
   EXPECT_EQ(shape("verbs/a.cc", lines_of(501, "int a;"), "length"), 1U);
   EXPECT_EQ(shape("verbs/a.cc", lines_of(500, "int a;"), "length"), 0U);
   EXPECT_EQ(shape("verbs/a.hpp", lines_of(251, "int a;"), "length"), 1U);
+  EXPECT_EQ(shape("include/noria/a.h", lines_of(500, "int a;"), "length"), 0U);
+  EXPECT_EQ(shape("include/noria/a.h", lines_of(501, "int a;"), "length"), 1U);
   EXPECT_EQ(shape("include/base/a.def", lines_of(300, "ROW" + std::string(101, 'a')), "length"),
             0U);
   EXPECT_EQ(shape("tests/unit/a.cc", std::string(101, 'a') + "\n", "length"), 1U);

@@ -145,6 +145,43 @@ TEST(Plan, Strict_buckets_are_sent_in_the_order_in_which_they_become_complete) {
   EXPECT_EQ(plan.buckets[2].tensors, (std::vector<uint32_t>{1, 0}));
 }
 
+TEST(Plan, ResNet50_is_cut_alike_in_the_order_in_which_its_gradients_really_come) {
+  // The reverse of registration, but for each norm its weight before its bias.
+  const std::vector<PlanTensor> tensors = floats(test::resnet50());
+  std::vector<uint32_t> order = reverse_registration(tensors.size());
+  for (size_t i = 2; i + 1 < order.size(); ++i)
+    if (tensors[order[i]].numel == tensors[order[i + 1]].numel) {
+      std::swap(order[i], order[i + 1]);
+      ++i;
+    }
+  EXPECT_EQ(bucket_bytes(plan_buckets(PlanKind::ddp, tensors, order, {})),
+            (Sizes{8'196'000, 31'502'336, 26'255'360, 26'550'272, 9'724'160}));
+}
+
+TEST(Plan, A_new_launch_order_moves_no_tensor) {
+  const std::vector<PlanTensor> tensors(4, PlanTensor{100, NORIA_FLOAT32});
+  Plan plan = plan_buckets(tensors, {.first_bucket_bytes = 400, .bucket_bytes = 400});
+  const std::vector<uint64_t> offsets = plan.offsets;
+  launch_in_order(plan, std::vector<uint32_t>{7, 9, 1, 8});
+  EXPECT_EQ(plan.offsets, offsets);
+  for (size_t b = 0; b < 4; ++b) {
+    const uint32_t index = std::vector<uint32_t>{2, 0, 3, 1}[b];
+    EXPECT_EQ(plan.buckets[b].tensors, std::vector<uint32_t>{index});
+    EXPECT_EQ(plan.buckets[b].arena_offset, offsets[index]);
+  }
+}
+
+TEST(Plan, Fingerprints_tell_plans_apart) {
+  const std::vector<PlanTensor> tensors(4, PlanTensor{100, NORIA_FLOAT32});
+  Plan plan = plan_buckets(tensors, {.first_bucket_bytes = 400, .bucket_bytes = 400});
+  const uint64_t fingerprint = fingerprint_of(plan);
+  EXPECT_EQ(fingerprint,
+            fingerprint_of(plan_buckets(tensors, {.first_bucket_bytes = 399, .bucket_bytes = 1})));
+  launch_in_order(plan, std::vector<uint32_t>{0, 1, 2, 3});
+  EXPECT_NE(fingerprint, fingerprint_of(plan));
+  EXPECT_NE(fingerprint, fingerprint_of(plan_buckets(tensors, {})));
+}
+
 TEST(Plan, Nothing_gives_nothing) {
   const Plan plan = plan_buckets({}, {});
   EXPECT_TRUE(plan.buckets.empty());

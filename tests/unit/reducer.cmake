@@ -1,3 +1,3 @@
-foreach(name plan tensor_table agreement verdict readiness step_gate)
+foreach(name plan plan_timed arrival tensor_table agreement verdict readiness step_gate)
   noria_test(NAME ${name}_test LABELS unit SOURCES unit/${name}_test.cc LIBS noria_bucketing)
 endforeach()

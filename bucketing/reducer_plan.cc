@@ -1,0 +1,186 @@
+// How a reducer comes by its plan, and by a better one after the step that it observed.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/log.hpp"
+#include "bucketing/plan_timed.hpp"
+#include "bucketing/reducer.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+// ---- the link's curve ---------------------------------------------------------------------------
+
+constexpr std::array<uint64_t, 2> kMeasuredBytes{64_KiB, 8_MiB};
+constexpr int kRounds = 5;  // of each, after one that warms up; the median counts
+
+template <class T>
+std::string bytes_of(const T& value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+// The slowest rank's, point by point.
+Outcome<std::array<double, 2>> slowest(const std::vector<std::string>& ranks) {
+  std::array<double, 2> most{};
+  for (const std::string& bytes : ranks) {
+    std::array<double, 2> us{};
+    if (bytes.size() != sizeof us)
+      return Failure{NORIA_E_MISMATCH, "a rank's times of the link have another size than here"};
+    std::memcpy(us.data(), bytes.data(), sizeof us);
+    for (size_t i = 0; i < us.size(); ++i) most[i] = std::max(most[i], us[i]);
+  }
+  return most;
+}
+
+}  // namespace
+
+// All-reduces of zeros in the arena, which no step uses yet.
+Outcome<double> Reducer::measure_us(uint64_t bytes) {
+  Collective probe;
+  probe.parts = {{.in = arena_.base(),
+                  .out = arena_.base(),
+                  .count = bytes / sizeof(float),
+                  .dtype = NORIA_FLOAT32,
+                  .op = NORIA_SUM,
+                  .in_region = arena_.region(),
+                  .out_region = arena_.region()}};
+  probe.timeout_ns = collective_.timeout_ns;
+  prepare(probe, static_cast<uint32_t>(host_.size));
+  if (Ring* ring = host_.engine->ring(); ring != nullptr)
+    NORIA_TRY(ring->exchange_parts(probe, now_ns() + host_.start_timeout));
+  std::vector<double> us;
+  for (int round = 0; round <= kRounds; ++round) {
+    probe.state.store(Collective::State::queued, std::memory_order_relaxed);  // as in a step
+    const Nanoseconds begun = now_ns();
+    host_.engine->submit(probe, false);
+    host_.engine->wait(probe, kNever);  // bounded by the collective's time-out
+    if (probe.failure.code != NORIA_OK) return probe.failure;
+    if (round > 0) us.push_back(static_cast<double>(now_ns() - begun) * 1e-3);
+  }
+  std::nth_element(us.begin(), us.begin() + kRounds / 2, us.end());
+  return us[kRounds / 2];
+}
+
+Outcome<Ok> Reducer::measure_link(const Gather& ask_all) {
+  if (host_.size == 1) return Ok{};
+  const bool is_busy = host_.is_step_open->load(std::memory_order_relaxed);
+  const Outcome<Ok> free =
+      is_busy ? Outcome<Ok>(Failure{NORIA_E_STATE,
+                                    "a planned reducer measures the link at seal, and another "
+                                    "reducer has a step open on this communicator: end it first"})
+              : Ok{};
+  NORIA_TRY(agree_on_success(free, "reducer seal, link", ask_all));
+  std::array<LinkPoint, 2> points;
+  std::array<double, 2> mine{};
+  for (size_t i = 0; i < points.size(); ++i) {
+    points[i].bytes = std::min(kMeasuredBytes[i], plan_.arena_bytes / kBucketAlign * kBucketAlign);
+    NORIA_TRY_ASSIGN(mine[i], measure_us(points[i].bytes));
+  }
+  NORIA_TRY_ASSIGN(const auto all, ask_all("reducer seal, times of the link", bytes_of(mine)));
+  NORIA_TRY_ASSIGN(const auto us, slowest(all));
+  for (size_t i = 0; i < points.size(); ++i) points[i].us = us[i];
+  link_ = fit_link_curve(points[0], points[1]);
+  log(LogLevel::info, "rank %d: the link takes %.1f us and %.2f GB/s for a bucket", host_.rank,
+      link_.alpha_us, link_.bytes_per_us * 1e-3);
+  return Ok{};
+}
+
+// ---- after the observed step --------------------------------------------------------------------
+
+namespace {
+
+// Rank 0 says in which order its gradients came; every rank, whether its views tie tensors down.
+struct Told {
+  ArrivalTimes times;
+  bool are_views_out = false;
+};
+
+Outcome<Told> read_told(const std::vector<std::string>& all, uint32_t tensors) {
+  Told told;
+  for (const std::string& bytes : all) {
+    if (bytes.empty())
+      return Failure{NORIA_E_MISMATCH, "a rank said nothing of its order of arrival"};
+    told.are_views_out |= bytes[0] != 0;
+  }
+  NORIA_TRY_ASSIGN(told.times, arrival_from_bytes(std::string_view(all[0]).substr(1), tensors));
+  return told;
+}
+
+}  // namespace
+
+// Views that were handed out stay valid until destroy: where any rank has them, tensors stay where
+// they are, and what moves is the launch order, and in a planned plan the edges. Where every rank
+// copies, tensors are laid out anew, in the order of arrival. All ranks do the same, since they
+// share one plan.
+Plan Reducer::plan_after(const ArrivalTimes& times, bool are_views_out) const {
+  const std::vector<PlanTensor> tensors = plan_tensors();
+  const std::vector<uint32_t> fill_order =
+      are_views_out ? reverse_registration(tensors.size()) : times.order;
+  Plan next = config_.plan == PlanKind::planned
+                  ? plan_by_times(tensors, fill_order, config_.caps, times.ready_us, link_)
+                  : plan_buckets(config_.plan, tensors, fill_order, config_.caps);
+  if (config_.plan != PlanKind::planned) launch_in_order(next, times.places());
+  return next;
+}
+
+// At the end of a step that succeeded, hence on all ranks or on none.
+Outcome<Ok> Reducer::adopt_arrival() {
+  const Gather ask_all = gather(host_.start_timeout);
+  std::string mine(1, config_.arena ? '\1' : '\0');
+  if (host_.rank == 0) mine += to_bytes(arrival_->times(begun_ns_));
+  NORIA_TRY_ASSIGN(const auto told_by_all, ask_all("order of arrival", mine));
+  NORIA_TRY_ASSIGN(const Told told, read_told(told_by_all, tensors_.size()));
+
+  Plan next = plan_after(told.times, told.are_views_out);
+  const std::string fingerprint = std::to_string(fingerprint_of(next));
+  NORIA_TRY_ASSIGN(const auto fingerprints, ask_all("plan of arrival", fingerprint));
+  if (std::any_of(fingerprints.begin(), fingerprints.end(),
+                  [&](const std::string& other) { return other != fingerprint; }))
+    return Failure{NORIA_E_MISMATCH,
+                   "the ranks made different plans of rank 0's order of arrival: " +
+                       values_by_rank(fingerprints) + "; run one build of noria on all of them"};
+  next.arena_bytes = plan_.arena_bytes;  // what lies behind the buckets stays there
+  plan_ = std::move(next);
+  arrival_.reset();
+  ++plan_version_;
+  return install_plan();
+}
+
+// Everything that follows from plan_: what is sent, what counts it, and where the left neighbour
+// keeps it.
+Outcome<Ok> Reducer::install_plan() {
+  build_collective();
+  auto readiness = std::make_unique<Readiness>(plan_, plan_tensors(), collective_.segments);
+  collective_.pending = readiness->pending();
+  if (Ring* ring = host_.engine->ring(); ring != nullptr)
+    NORIA_TRY(ring->exchange_parts(collective_, now_ns() + host_.start_timeout));
+  describe_buckets();
+  readiness_ = std::move(readiness);
+  return Ok{};
+}
+
+// ---- how far this rank's order is from the plan's -----------------------------------------------
+
+Nanoseconds Reducer::order_wait_ns(Nanoseconds last_ready_ns) {
+  std::vector<ReadyBucket> buckets;
+  buckets.reserve(infos_.size());
+  for (const noria_bucket_info& info : infos_)
+    buckets.push_back({.bytes = info.bytes, .ready_ns = info.ready_ns});
+  const Nanoseconds wait = held_back_ns(buckets);
+  const Nanoseconds backward = last_ready_ns - begun_ns_;
+  constexpr Nanoseconds kWorthSaying = 1_ms;
+  if (is_order_told_ || wait < kWorthSaying || wait < backward / 10) return wait;
+  is_order_told_ = true;
+  log(LogLevel::warn,
+      "rank %d: gradients come in another order than buckets are sent: in step %llu a byte waited "
+      "%.1f ms on average, of %.1f ms, for one that is sent before it; register tensors in the "
+      "order of the forward pass on every rank, or set order to NORIA_ORDER_ARRIVAL",
+      host_.rank, static_cast<unsigned long long>(step_ - 1), static_cast<double>(wait) * 1e-6,
+      static_cast<double>(backward) * 1e-6);
+  return wait;
+}
+
+}  // namespace noria::bucketing
