@@ -6,7 +6,8 @@ include(CMakePackageConfigHelpers)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/noria DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
-        FILES_MATCHING PATTERN "*.c" PATTERN "*.cc" PATTERN "README.md")
+        FILES_MATCHING PATTERN "*.c" PATTERN "*.cc" PATTERN "*.py" PATTERN "README.md"
+        PATTERN "__pycache__" EXCLUDE)
 foreach(library noria noria_softverbs noria_nccl_net)
   if(TARGET ${library})
     install(TARGETS ${library} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -13,9 +13,10 @@ if(NOT NORIA_TORCH_PYTHON)
   endforeach()
 endif()
 
-# noria_python_test(NAME file's name, TORCHRUN: on two ranks)
+# noria_python_test(NAME what ctest calls it, SCRIPT path from the root [ARGUMENTS ...],
+#                   [TORCHRUN: on two ranks])
 function(noria_python_test)
-  cmake_parse_arguments(T "TORCHRUN" "NAME" "" ${ARGN})
+  cmake_parse_arguments(T "TORCHRUN" "NAME;SCRIPT" "ARGUMENTS" ${ARGN})
   set(command ${NORIA_TORCH_PYTHON})
   if(T_TORCHRUN)
     # --redirects and --tee name a rank that there is none of: PyTorch 1.13's defaults for them stop
@@ -24,7 +25,7 @@ function(noria_python_test)
          --rdzv_backend=c10d --rdzv_endpoint=localhost:0)
   endif()
   # no-sanitizer: a Python that is not instrumented cannot load an instrumented library.
-  add_test(NAME python_${T_NAME} COMMAND ${command} ${CMAKE_SOURCE_DIR}/tests/python/${T_NAME}.py)
+  add_test(NAME python_${T_NAME} COMMAND ${command} ${CMAKE_SOURCE_DIR}/${T_SCRIPT} ${T_ARGUMENTS})
   set_tests_properties(python_${T_NAME} PROPERTIES TIMEOUT 120 LABELS "e2e;no-sanitizer"
     ENVIRONMENT "PYTHONPATH=${CMAKE_SOURCE_DIR}/bucketing/python;PYTHONDONTWRITEBYTECODE=1;\
 NORIA_LIBRARY=$<TARGET_FILE:noria>;NORIA_SOFT=1;NORIA_SOCKET_IFNAME=lo;GLOO_SOCKET_IFNAME=lo;\
@@ -32,7 +33,11 @@ NORIA_TIMEOUT_MS=20000;OMP_NUM_THREADS=1;CC=${CMAKE_C_COMPILER}")
 endfunction()
 
 if(TARGET noria AND TARGET noria_softverbs AND NORIA_TORCH_PYTHON)
-  noria_python_test(NAME binding_test)
-  noria_python_test(NAME faults_test)
-  noria_python_test(NAME data_parallel_test TORCHRUN)
+  foreach(name binding_test faults_test)
+    noria_python_test(NAME ${name} SCRIPT tests/python/${name}.py)
+  endforeach()
+  noria_python_test(NAME data_parallel_test SCRIPT tests/python/data_parallel_test.py TORCHRUN)
+  noria_python_test(NAME example SCRIPT examples/pytorch/train.py TORCHRUN)
+  noria_python_test(NAME compare_gloo SCRIPT perf/compare_gloo.py
+                    ARGUMENTS --sizes 8,64K --rounds 1 --seconds 0.01)
 endif()
