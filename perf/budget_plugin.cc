@@ -224,6 +224,8 @@ void run_choice(uint64_t count) {
 
 std::vector<Operation> plugin_operations() {
   return {
+      {"nccl_irecv_8B", "NCCL's irecv of 8 bytes of host memory, which are staged, and its test",
+       500, [](uint64_t n) { run_plugin(8, Counted::receive, n); }, true},
       {"nccl_isend_64K", "NCCL's isend of 64 KiB and the test that finds it done", 500,
        [](uint64_t n) { run_plugin(64_KiB, Counted::send, n); }, true},
       {"nccl_irecv_64K", "NCCL's irecv of 64 KiB and the test that finds it done", 500,

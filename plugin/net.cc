@@ -35,7 +35,8 @@ transport::ConnectOptions connect_options(const Setup& setup, int traffic_class)
   transport::ConnectOptions options{.fingerprint = kFingerprint ^ setup.tuning.fingerprint,
                                     .peer_name = "the peer",
                                     .ack_timeout = kAckTimeout,
-                                    .waits_for_ever = true};
+                                    .waits_for_ever = true,
+                                    .has_kept_regions = true};
   if (traffic_class >= 0) options.traffic_class = static_cast<uint8_t>(traffic_class);
   return options;
 }

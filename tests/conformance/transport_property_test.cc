@@ -74,6 +74,7 @@ struct Flow {
   std::array<uint32_t, 2> qps{};       // as each side wishes; 0: as the environment says
   std::array<bool, 2> is_allocated{};  // memory of the domain's, or registered
   bool is_reused = false;              // memory of a message, as soon as it was sent
+  bool is_staged = false;              // what is small, where it can be
   uint64_t largest = 0, seed = 0;
   uint32_t send_depth = 1, recv_depth = 1, read_depth = 1;
   std::vector<Message> messages, reads;
@@ -149,6 +150,7 @@ Scenario scenario_of(uint64_t seed) {
     // At most so many bytes of slots on a side.
     const uint64_t most = std::clamp<uint64_t>(kLargest / flow.largest, 1, kWindow);
     flow.is_reused = dice.one_in(2);
+    flow.is_staged = dice.one_in(2);
     flow.send_depth = static_cast<uint32_t>(dice.between(1, flow.is_reused ? most : kWindow));
     flow.recv_depth = static_cast<uint32_t>(dice.between(1, most));
     flow.read_depth = static_cast<uint32_t>(dice.between(1, std::min<uint64_t>(most, kReadWindow)));
@@ -311,7 +313,8 @@ class Receiver {
         read_slots_(*end.domain, flow.is_allocated[0], flow.largest,
                     flow.reads.empty() ? 0 : flow.read_depth),
         connection_(end.accept(post.peer, {.peer_name = "the sender",
-                                           .qps = flow.qps[static_cast<size_t>(post.side)]})),
+                                           .qps = flow.qps[static_cast<size_t>(post.side)],
+                                           .has_kept_regions = flow.is_staged})),
         remote_(post.peer.recv<RemoteRegion>()) {}
 
   bool is_done() const {

@@ -5,6 +5,8 @@
 
 #include "base/log.hpp"
 #include "tests/support/transport_pair.hpp"
+#include "verbs/transport/domain_state.hpp"
+#include "verbs/transport/staging.hpp"
 
 namespace noria::transport {
 namespace {
@@ -172,6 +174,32 @@ TEST(Transport_calls, A_path_that_the_device_refuses_is_nobodys_bad_argument) {
   EXPECT_EQ(last_failure.code(), Code::connection_lost);
   EXPECT_EQ(last_failure.raw(), EINVAL);
   EXPECT_EQ(api->live_objects(), 0);
+}
+
+void* have_no_memory(ibv_context*, size_t) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+// As a network card's provider, which has none, and as one that has none left.
+TEST(Transport_calls, Without_memory_that_peers_map_small_messages_land_in_place) {
+  const Params params = test::params_from_environment();
+  auto library = SharedObject::open(params.ibverbs);
+  ASSERT_TRUE(library.is_ok()) << library.failure();
+  real_symbols = Symbols::load(*library).value();
+  for (const bool is_known : {false, true}) {
+    Symbols symbols = real_symbols;
+    symbols.noria_alloc = is_known ? &have_no_memory : nullptr;
+    const auto api = verbs::Api::from_symbols(symbols);
+    const auto provider = verbs::make_provider(api, params.ibverbs, "", params);
+    const auto a = test::make_domain(provider, params);
+    const auto b = test::make_domain(provider, params);
+    ASSERT_TRUE(a != nullptr && b != nullptr);
+    auto made = RegionState::allocate(*b->state().rails(), 4096, verbs::Ordering::strict);
+    ASSERT_TRUE(made.is_ok());
+    EXPECT_FALSE((*made)->is_mapped_by_peers());
+    EXPECT_EQ(Staging::make(*b->state().rails()), nullptr);
+  }
 }
 
 }  // namespace

@@ -64,6 +64,8 @@ struct Immediate {
     return of(sequence, epoch, 1).pack();
   }
   static constexpr uint32_t kNoMessage = UINT32_MAX;  // in no bits
+  // Not on the wire: what a receiver adds to the name of a message that it awaits in its staging.
+  static constexpr uint32_t kStaged = 1u << kMessageBits;
   friend constexpr bool operator==(const Immediate&, const Immediate&) = default;
 };
 static_assert(Immediate::kMessageBits + Immediate::kPiecesBits == 32);

@@ -41,6 +41,9 @@ struct ConnectOptions {
   // A connector gives up after 30 s without an answer. With this it never does: the peer may take
   // its time to accept, and whoever polls knows when to stop.
   bool waits_for_ever = false;
+  // Its Regions lie in kept storage (kept_storage.hpp), so that one that goes while a receive in it
+  // is under way is found out: then small receives may be staged (staging.hpp).
+  bool has_kept_regions = false;
 };
 
 class Listener {

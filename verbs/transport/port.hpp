@@ -21,6 +21,7 @@
 #include "verbs/provider.hpp"
 #include "verbs/transport/mr_cache.hpp"
 #include "verbs/transport/port_events.hpp"
+#include "verbs/transport/provider_memory.hpp"
 
 namespace noria::transport {
 
@@ -43,6 +44,7 @@ class Port {
   // The same; and where the port may be reached otherwise, asks how.
   void bring_up_to_date() NORIA_EXCLUDES(mutex_);
   MrCache& registrations() { return registrations_; }
+  ProviderMemory& provider_memory() { return provider_memory_; }
   // Whether the device can at all; asks it.
   bool registers_dmabuf() const { return verbs::can_register_dmabuf(api(), pd()); }
   // That device memory is registered by its address, and why: said once.
@@ -55,7 +57,8 @@ class Port {
         info_(device.info),
         context_(device.context.get()),
         pd_(device.pd.get()),
-        registrations_(provider_->api(), pd_) {}
+        registrations_(provider_->api(), pd_),
+        provider_memory_(provider_->api(), context_) {}
 
   std::shared_ptr<const verbs::Provider> provider_;  // whose functions close the device
   mutable Mutex mutex_;
@@ -65,6 +68,7 @@ class Port {
   ibv_context* const context_;
   ibv_pd* const pd_;
   MrCache registrations_;
+  ProviderMemory provider_memory_;
   PortEvents events_;
   std::atomic<bool> has_said_no_dmabuf_{false};
 };

@@ -11,6 +11,8 @@
 namespace noria::transport {
 namespace {
 
+constexpr std::array<uint32_t, kMaxRails> kNoKeys{};  // of a receive of no bytes
+
 bool is_inside(const RecvPart& part) {
   const RegionState* const region = part.region->state();
   return region != nullptr && region->contains(part.offset, part.bytes);
@@ -29,6 +31,8 @@ Result<std::unique_ptr<RecvState>> RecvState::make(DomainState& domain,
                                .recv = kPostedReceives,
                                .inline_bytes = sizeof(wire::Credit),
                                .other_completions = Flush::kWindow}));
+  if (options.has_kept_regions) state->staging_ = Staging::make(state->link_.rails());
+  if (state->staging_ != nullptr) state->staged_below_ = Staging::kMaxBytes + 1;
   return state;
 }
 
@@ -75,14 +79,26 @@ Status RecvState::post_receives(uint32_t qp) {
   return error == 0 ? Status() : Status::from_errno(Code::connection_lost, error);
 }
 
-Request* RecvState::try_recv(const RegionState* region, uint64_t offset, uint64_t bytes,
-                             uint32_t tag) {
+Request* RecvState::try_recv(const Region& region, uint64_t offset, uint64_t bytes, uint32_t tag) {
+  if (bytes < staged_below_) return try_small_recv(region, offset, bytes, tag);
+  return try_recv_alone(region, offset, bytes, tag, false);
+}
+
+Request* RecvState::try_small_recv(const Region& region, uint64_t offset, uint64_t bytes,
+                                   uint32_t tag) {
+  return try_recv_alone(region, offset, bytes, tag, true);
+}
+
+inline Request* RecvState::try_recv_alone(const Region& region, uint64_t offset, uint64_t bytes,
+                                          uint32_t tag, bool is_small) {
   const uint64_t sequence = next_;
   Request& request = receives_[wire::slot_of(sequence)];
   if (!request.is_free() || sequence >= first_without_room_) return nullptr;
-  if (!make_credit(sequence, wire::match_of(tag, 1), region, offset, bytes)) [[unlikely]]
+  const uint32_t message =
+      make_credit(sequence, wire::match_of(tag, 1), region, offset, bytes, is_small);
+  if (message == wire::Immediate::kNoMessage) [[unlikely]]
     return RequestAccess::refuse(request, Code::bad_argument);
-  await(request, sequence, bytes);
+  await(request, message, bytes);
   send_credit(sequence);
   return &request;
 }
@@ -101,33 +117,44 @@ Request* RecvState::try_recv_group(std::span<const RecvPart> parts) {
     if (part.bytes != 0 && !is_inside(part)) [[unlikely]]
       return RequestAccess::refuse(request_of(0), Code::bad_argument);
 
-  for (uint32_t i = 0; i < members; ++i) await(request_of(i), next_ + i, parts[i].bytes);
   Request& last = request_of(members - 1);
-  RequestAccess::set_messages(last, members);
   for (const RecvPart& part : parts) {
     const uint64_t sequence = next_;
-    make_credit(sequence, wire::match_of(part.tag, members), part.region->state(), part.offset,
-                part.bytes);
+    Request& request = receives_[wire::slot_of(sequence)];
+    await(request,
+          make_credit(sequence, wire::match_of(part.tag, members), *part.region, part.offset,
+                      part.bytes, part.bytes < staged_below_),
+          part.bytes);
     send_credit(sequence);
   }
+  RequestAccess::set_messages(last, members);
   return &last;
 }
 
-inline bool RecvState::make_credit(uint64_t sequence, uint64_t match, const RegionState* region,
-                                   uint64_t offset, uint64_t bytes) {
-  if (region != nullptr && region->contains(offset, bytes)) [[likely]]
-    set_credit(&credit_, sequence, match, region->address() + offset, bytes, region->rkeys());
-  else if (bytes == 0)
-    set_credit(&credit_, sequence, match, 0, 0, {});
-  else
-    return false;
-  return true;
+inline uint32_t RecvState::make_credit(uint64_t sequence, uint64_t match, const Region& region,
+                                       uint64_t offset, uint64_t bytes, bool is_small) {
+  const RegionState* const state = region.state();
+  uint32_t message = wire::Immediate::message_of(sequence, 0);
+  if (state == nullptr || !state->contains(offset, bytes)) [[unlikely]] {
+    if (bytes != 0) return wire::Immediate::kNoMessage;
+    set_credit(&credit_, sequence, match, 0, 0, kNoKeys);
+    return message;
+  }
+  uint64_t address = state->address() + offset;
+  const std::array<uint32_t, kMaxRails>* rkeys = &state->rkeys();
+  if (is_small && !state->is_of_device()) {
+    address = staging_->expect(wire::slot_of(sequence), region, state->base() + offset);
+    rkeys = &staging_->rkeys();
+    message |= wire::Immediate::kStaged;
+  }
+  set_credit(&credit_, sequence, match, address, bytes, *rkeys);
+  return message;
 }
 
-inline void RecvState::await(Request& request, uint64_t sequence, uint64_t bytes) {
+inline void RecvState::await(Request& request, uint32_t message, uint64_t bytes) {
   RequestAccess::take(request, 0, 0);
   RequestAccess::room(request) = bytes;
-  RequestAccess::message(request) = wire::Immediate::message_of(sequence, 0);
+  RequestAccess::message(request) = message;
 }
 
 inline void RecvState::send_credit(uint64_t sequence) {
@@ -155,6 +182,7 @@ Request& RecvState::part(const Request* request, uint32_t index) {
 
 void RecvState::release_group(Request* request) {
   for (uint32_t i = 0; i + 1 < request->messages(); ++i) RequestAccess::give_back(part(request, i));
+  RequestAccess::set_messages(*request, 1);
   RequestAccess::give_back(*request);
 }
 
@@ -191,7 +219,7 @@ inline void RecvState::on_piece(uint32_t qp, verbs::Completion::Success piece) {
   const uint32_t slot = wire::Immediate::slot_in(imm);
   Request& request = receives_[slot];
   if (wire::Immediate::message_in(imm) != RequestAccess::message(request)) [[unlikely]]
-    return on_recorded_piece(qp, imm);
+    return on_recorded_piece(qp, imm, piece.bytes());
   const uint64_t bytes = RequestAccess::bytes(request) + piece.bytes();
   if (bytes > RequestAccess::room(request)) [[unlikely]]
     return on_protocol_broken("more bytes than were offered", imm);
@@ -199,22 +227,55 @@ inline void RecvState::on_piece(uint32_t qp, verbs::Completion::Success piece) {
   count_piece(request, slot, imm, qp);
 }
 
-void RecvState::on_recorded_piece(uint32_t qp, uint32_t imm) {
+void RecvState::on_recorded_piece(uint32_t qp, uint32_t imm, uint32_t piece_bytes) {
   const uint32_t slot = wire::Immediate::slot_in(imm);
   Request& request = receives_[slot];
   const uint32_t awaited = RequestAccess::message(request) | wire::Immediate::kRecorded;
   if (wire::Immediate::message_in(imm) != awaited || records_ == nullptr) [[unlikely]]
-    return on_protocol_broken("a piece of no message that is awaited", imm);
-  // relaxed: ordered behind the completion, and not written again before its message was received.
-  const uint64_t bytes = std::atomic_ref(records_[slot]).load(std::memory_order_relaxed);
+    return on_staged_piece(qp, imm, piece_bytes);
+  const uint64_t bytes = recorded_bytes(slot);
   if (bytes > RequestAccess::room(request)) [[unlikely]]
     return on_protocol_broken("more bytes than were offered", imm);
   RequestAccess::bytes(request) = bytes;
   count_piece(request, slot, imm, qp);
 }
 
+inline uint64_t RecvState::recorded_bytes(uint32_t slot) const {
+  // relaxed: ordered behind the completion, and not written again before its message was received.
+  return std::atomic_ref(records_[slot]).load(std::memory_order_relaxed);
+}
+
+void RecvState::on_staged_piece(uint32_t qp, uint32_t imm, uint32_t piece_bytes) {
+  const uint32_t slot = wire::Immediate::slot_in(imm);
+  Request& request = receives_[slot];
+  const uint32_t difference = wire::Immediate::message_in(imm) ^ RequestAccess::message(request);
+  const bool is_recorded = difference == (wire::Immediate::kStaged | wire::Immediate::kRecorded);
+  if (is_recorded ? records_ == nullptr : difference != wire::Immediate::kStaged) [[unlikely]]
+    return on_protocol_broken("a piece of no message that is awaited", imm);
+  const uint64_t bytes =
+      is_recorded ? recorded_bytes(slot) : RequestAccess::bytes(request) + piece_bytes;
+  if (bytes > RequestAccess::room(request)) [[unlikely]]
+    return on_protocol_broken("more bytes than were offered", imm);
+  RequestAccess::bytes(request) = bytes;
+  if (++RequestAccess::pieces(request) >= wire::Immediate::pieces_in(imm)) {
+    if (!staging_->deliver(slot, bytes)) [[unlikely]]
+      return on_memory_gone();
+    on_whole(request, slot);
+  }
+  count_receive(qp);
+}
+
+void RecvState::on_memory_gone() {
+  link_.fail(Status(Code::connection_lost),
+             "a message came for memory that was deregistered while its receive was under way");
+}
+
 inline void RecvState::count_piece(Request& request, uint32_t slot, uint32_t imm, uint32_t qp) {
   if (++RequestAccess::pieces(request) >= wire::Immediate::pieces_in(imm)) on_whole(request, slot);
+  count_receive(qp);
+}
+
+inline void RecvState::count_receive(uint32_t qp) {
   if (++consumed_[qp] == kBatch) replace_receives(qp);
 }
 
@@ -350,7 +411,7 @@ RecvConnection::~RecvConnection() = default;
 
 Request* RecvConnection::try_recv(const Region& region, uint64_t offset, uint64_t bytes,
                                   uint32_t tag) {
-  return state_->try_recv(region.state(), offset, bytes, tag);
+  return state_->try_recv(region, offset, bytes, tag);
 }
 Request* RecvConnection::try_read(const Region& local, uint64_t local_offset,
                                   const RemoteRegion& remote, uint64_t remote_offset,

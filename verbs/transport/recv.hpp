@@ -6,7 +6,9 @@
 // group is messages with consecutive numbers; its request is that of the last.
 //
 // A sender that routes adaptively writes how many bytes a message has into the ring of records,
-// with the immediate, and the bytes before it.
+// with the immediate, and the bytes before it. Where there is a Staging, small messages land there
+// and are copied from it. Pieces of both are told from the usual ones by the comparison that finds
+// a piece of no message, so that those pay nothing for them.
 //
 // Reads are cut into chunks, and a bounded number of chunks is on each queue pair at a time; the
 // rest follows as chunks complete.
@@ -25,6 +27,7 @@
 #include "verbs/transport/link.hpp"
 #include "verbs/transport/region_state.hpp"
 #include "verbs/transport/request_access.hpp"
+#include "verbs/transport/staging.hpp"
 #include "verbs/wr.hpp"
 
 namespace noria::transport {
@@ -42,8 +45,7 @@ class RecvState : public InKeptStorage {
   wire::Records records() const;  // to be told to the sender; none of none
   void start();
 
-  NORIA_HOT Request* try_recv(const RegionState* region, uint64_t offset, uint64_t bytes,
-                              uint32_t tag);
+  NORIA_HOT Request* try_recv(const Region& region, uint64_t offset, uint64_t bytes, uint32_t tag);
   NORIA_HOT Request* try_recv_group(std::span<const RecvPart> parts);
   NORIA_HOT Request& part(const Request* request, uint32_t index);
   void release_group(Request* request);
@@ -82,19 +84,31 @@ class RecvState : public InKeptStorage {
 
   RecvState(DomainState& domain, const ConnectOptions& options, unsigned peer_rails);
   Status post_receives(uint32_t qp);
-  // The credit of message `sequence`; false when that is no range of the region.
-  NORIA_HOT bool make_credit(uint64_t sequence, uint64_t match, const RegionState* region,
-                             uint64_t offset, uint64_t bytes);
-  NORIA_HOT void await(Request& request, uint64_t sequence, uint64_t bytes);
+  // Out of line: receives of a few bytes, where such are staged.
+  [[gnu::noinline]] NORIA_HOT Request* try_small_recv(const Region& region, uint64_t offset,
+                                                      uint64_t bytes, uint32_t tag);
+  NORIA_HOT Request* try_recv_alone(const Region& region, uint64_t offset, uint64_t bytes,
+                                    uint32_t tag, bool is_small);
+  // The credit of message `sequence`. Returns how its pieces are named; kNoMessage when that is no
+  // range of the region.
+  NORIA_HOT uint32_t make_credit(uint64_t sequence, uint64_t match, const Region& region,
+                                 uint64_t offset, uint64_t bytes, bool is_small);
+  NORIA_HOT static void await(Request& request, uint32_t message, uint64_t bytes);
   NORIA_HOT void send_credit(uint64_t sequence);
   NORIA_HOT void post_credit();
   // Out of line: fifteen credits of sixteen do without.
   [[gnu::noinline]] NORIA_HOT void post_signalled_credit();
   NORIA_HOT void on_completion(WrId id, verbs::Completion completion);
   NORIA_HOT void on_piece(uint32_t qp, verbs::Completion::Success piece);
-  // Out of line: senders that route adaptively. Also where a piece is of no message.
-  [[gnu::noinline]] NORIA_HOT void on_recorded_piece(uint32_t qp, uint32_t imm);
+  // Out of line: senders that route adaptively; of another piece it is for on_staged_piece().
+  [[gnu::noinline]] NORIA_HOT void on_recorded_piece(uint32_t qp, uint32_t imm,
+                                                     uint32_t piece_bytes);
+  NORIA_HOT uint64_t recorded_bytes(uint32_t slot) const;
+  // Also where a piece is of no message.
+  [[gnu::noinline]] NORIA_HOT void on_staged_piece(uint32_t qp, uint32_t imm, uint32_t piece_bytes);
+  NORIA_COLD void on_memory_gone();
   NORIA_HOT void count_piece(Request& request, uint32_t slot, uint32_t imm, uint32_t qp);
+  NORIA_HOT void count_receive(uint32_t qp);
   // Out of line: fifteen pieces of sixteen do without.
   [[gnu::noinline]] NORIA_HOT void replace_receives(uint32_t qp);
   NORIA_HOT void on_whole(Request& request, uint32_t slot);
@@ -104,8 +118,12 @@ class RecvState : public InKeptStorage {
   NORIA_COLD void on_flush_failed(verbs::Completion completion, uint32_t rail);
   NORIA_COLD void on_protocol_broken(const char* what, uint32_t imm);
 
-  std::unique_ptr<RegionState> record_memory_;  // outlives the queue pairs that the peer writes by
-  wire::Record* records_ = nullptr;             // kWindow of them, if they were wanted
+  // These outlive the queue pairs that the peer writes by.
+  std::unique_ptr<RegionState> record_memory_;
+  std::unique_ptr<Staging> staging_;  // if there is any use in it
+
+  wire::Record* records_ = nullptr;  // kWindow of them, if they were wanted
+  uint64_t staged_below_ = 0;        // receives of fewer bytes; 0: none
   Link link_;
   CounterCells& counters_;  // of the domain
   RemoteRegion credits_;

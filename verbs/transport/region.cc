@@ -12,38 +12,26 @@
 
 namespace noria::transport {
 
-OwnedMemory::OwnedMemory(OwnedMemory&& other) noexcept { *this = std::move(other); }
-
 OwnedMemory& OwnedMemory::operator=(OwnedMemory&& other) noexcept {
-  std::swap(base_, other.base_);
+  std::swap(piece_, other.piece_);
+  std::swap(pages_, other.pages_);
   std::swap(bytes_, other.bytes_);
-  std::swap(api_, other.api_);
-  std::swap(provider_, other.provider_);
   return *this;
 }
 
 OwnedMemory::~OwnedMemory() {
-  if (base_ == nullptr) return;
-  if (provider_ == nullptr) {
-    munmap(base_, bytes_);
-  } else if (const int error = api_->symbols().noria_free(provider_, base_); error != 0) {
-    log(LogLevel::warn, "ibv_noria_free of %llu bytes failed (errno %d)",
-        static_cast<unsigned long long>(bytes_), error);
-  }
+  if (pages_ != nullptr) munmap(pages_, bytes_);
 }
 
 Result<OwnedMemory> OwnedMemory::allocate(const RailSet& rails, uint64_t bytes) {
   OwnedMemory memory;
   memory.bytes_ = align_up(bytes, static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
   if (memory.bytes_ < bytes) return Status(Code::bad_argument);
-  const verbs::Api& api = rails.api();
-  if (api.symbols().noria_alloc != nullptr && api.symbols().noria_free != nullptr) {
-    ibv_context* context = rails.rails.front().shared->context();
-    void* base = api.symbols().noria_alloc(context, memory.bytes_);
-    if (base != nullptr) {
-      memory.base_ = static_cast<std::byte*>(base);
-      memory.api_ = &api;
-      memory.provider_ = context;
+  ProviderMemory& provider = rails.rails.front().shared->provider_memory();
+  if (provider.exists()) {
+    auto piece = provider.take(memory.bytes_);
+    if (piece) {
+      memory.piece_ = std::move(*piece);
       return memory;
     }
     log(LogLevel::info, "ibv_noria_alloc of %llu bytes failed: taking plain pages",
@@ -52,7 +40,7 @@ Result<OwnedMemory> OwnedMemory::allocate(const RailSet& rails, uint64_t bytes) 
   void* base =
       mmap(nullptr, memory.bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) return Status::from_errno(Code::no_memory, errno);
-  memory.base_ = static_cast<std::byte*>(base);
+  memory.pages_ = static_cast<std::byte*>(base);
   return memory;
 }
 

@@ -17,18 +17,18 @@ namespace noria::transport {
 class OwnedMemory {
  public:
   OwnedMemory() = default;
-  OwnedMemory(OwnedMemory&& other) noexcept;
+  OwnedMemory(OwnedMemory&& other) noexcept { *this = std::move(other); }
   OwnedMemory& operator=(OwnedMemory&& other) noexcept;
   ~OwnedMemory();
   static Result<OwnedMemory> allocate(const RailSet& rails, uint64_t bytes);
 
-  std::byte* base() const { return base_; }
+  std::byte* base() const { return pages_ != nullptr ? pages_ : piece_.base(); }
+  bool is_mapped_by_peers() const { return piece_.base() != nullptr; }
 
  private:
-  std::byte* base_ = nullptr;
+  ProviderMemory::Piece piece_;
+  std::byte* pages_ = nullptr;  // where the provider has none
   uint64_t bytes_ = 0;
-  const verbs::Api* api_ = nullptr;
-  ibv_context* provider_ = nullptr;  // null for plain pages
 };
 
 class RegionState {
@@ -46,6 +46,7 @@ class RegionState {
   uint32_t lkey(unsigned rail) const { return lkeys_[rail]; }
   const std::array<uint32_t, kMaxRails>& rkeys() const { return rkeys_; }
   bool is_of_device() const { return is_of_device_; }
+  bool is_mapped_by_peers() const { return memory_.is_mapped_by_peers(); }
   std::array<uint32_t, kMaxReadRails> remote_keys() const {  // as a RemoteRegion has them
     std::array<uint32_t, kMaxReadRails> keys;
     std::copy_n(rkeys_.data(), keys.size(), keys.data());

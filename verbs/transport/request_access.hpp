@@ -26,7 +26,6 @@ class RequestAccess {
     request.status_ = Status();
     request.pieces_ = static_cast<uint16_t>(pieces);
     request.state_ = Request::State::under_way;
-    request.messages_ = 1;
   }
   // Ends it well: take() has set the status.
   NORIA_HOT static void finish(Request& request) { request.state_ = Request::State::done; }
