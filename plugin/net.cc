@@ -81,7 +81,7 @@ NORIA_COLD Result fail(Status status, const std::string& text) {
   std::string advice;
   if (status.code() == Code::no_memory)
     advice = advice_on(status, transport::Limits::of_this_process());
-  if (status.code() == Code::mismatch)
+  if (transport::are_fingerprints_unlike(status))
     advice =
         "tables of nodes with unlike GPUs or NICs are unlike too: there set NORIA_TUNER=0 on "
         "all ranks";
@@ -476,8 +476,10 @@ Result iflush(void* recv_comm, int count, void* const* data, const int* bytes,
     tell_sizes(*static_cast<Receiving&>(connection).connection, *request, bytes);
   else if (bytes != nullptr)
     *bytes = static_cast<int>(request->bytes());
-  if (!request->status().is_ok()) [[unlikely]]
+  if (!request->status().is_ok()) [[unlikely]] {
+    *is_done = 0;
     return on_failed(connection, request, request->status());
+  }
   *is_done = 1;
   release(connection, request);
   return Result::success;
@@ -485,12 +487,11 @@ Result iflush(void* recv_comm, int count, void* const* data, const int* bytes,
 
 Result test(void* request, int* is_done, int* bytes) {
   auto* const wire = as<transport::Request>(request);
-  if (wire == nullptr || wire->is_free()) [[unlikely]]
-    return refuse("test", "not a request under way");
-  *is_done = 0;
+  if (wire == nullptr || wire->is_free() || is_done == nullptr) [[unlikely]]
+    return refuse("test", "not a request under way, or done is NULL");
   if (!wire->is_done()) {
     static_cast<Connection*>(wire->owner())->domain().poll();
-    if (!wire->is_done()) return Result::success;
+    if (!wire->is_done()) return *is_done = 0, Result::success;
   }
   return finish(wire, is_done, bytes);
 }

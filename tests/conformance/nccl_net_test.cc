@@ -467,6 +467,7 @@ TEST_P(NcclNet, Closed_and_unlike_objects_are_refused_with_a_line_on_the_data_pa
     void* sent = nullptr;
     ASSERT_EQ(net.irecv(ends.receiving, data.data(), 8, memory, &received), Result::success);
     ASSERT_EQ(net.isend(ends.sending, data.data(), 8, memory, &sent), Result::success);
+    EXPECT_TRUE(is_refused(net.test(sent, nullptr, nullptr)));
     EXPECT_EQ(finish(net, sent), 8);
     EXPECT_EQ(finish(net, received), 8);
     int is_done = 7;

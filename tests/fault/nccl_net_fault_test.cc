@@ -192,6 +192,20 @@ TEST_P(NcclNetFault, A_device_that_is_lost_is_told_in_one_line) {
       });
 }
 
+// Where it listens: on the loopback, by an IPv4 address.
+transport::wire::Handle told_in(const NetHandle& handle) {
+  transport::wire::Handle told;
+  std::memcpy(static_cast<void*>(&told), handle.data(), sizeof told);
+  return told;
+}
+sockaddr_in address_in(const NetHandle& handle) {
+  const transport::wire::Handle told = told_in(handle);
+  EXPECT_EQ(told.family, 4);
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(told.port)};
+  std::memcpy(&address.sin_addr, told.address.data(), sizeof address.sin_addr);
+  return address;
+}
+
 TEST_P(NcclNetFault, Two_hundred_strangers_at_a_listener_change_nothing) {
   const int version = GetParam();
   run_ranks(1, [version](int32_t, Wire&) {
@@ -200,19 +214,15 @@ TEST_P(NcclNetFault, Two_hundred_strangers_at_a_listener_change_nothing) {
     NetHandle handle{};
     void* listener = nullptr;
     ASSERT_EQ(net.listen(communicator.context, 0, handle.data(), &listener), Result::success);
-    // Where it listens: on the loopback, by an IPv4 address.
-    transport::wire::Handle told;
-    std::memcpy(static_cast<void*>(&told), handle.data(), sizeof told);
-    ASSERT_EQ(told.family, 4);
-    sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(told.port)};
-    std::memcpy(&address.sin_addr, told.address.data(), sizeof address.sin_addr);
+    const sockaddr_in address = address_in(handle);
 
     // Some say nothing, some rubbish, some half a greeting; all stay.
     std::vector<int> strangers;
     const transport::wire::Hello hello;
     for (int i = 0; i < 200; ++i) {
       const int stranger = strangers.emplace_back(::socket(AF_INET, SOCK_STREAM, 0));
-      ASSERT_EQ(::connect(stranger, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+      ASSERT_EQ(::connect(stranger, reinterpret_cast<const sockaddr*>(&address), sizeof address),
+                0);
       const void* const words = i % 3 == 1 ? static_cast<const void*>("rubbish") : &hello;
       if (i % 3 != 0) {
         ASSERT_GT(::send(stranger, words, i % 3 == 1 ? 7 : 100, MSG_NOSIGNAL), 0);
@@ -235,6 +245,38 @@ TEST_P(NcclNetFault, Two_hundred_strangers_at_a_listener_change_nothing) {
     EXPECT_EQ(net.close_listen(listener), Result::success);
     close_both(net, ends);
     for (const int stranger : strangers) ::close(stranger);
+  });
+}
+
+TEST_P(NcclNetFault, Advice_on_tuner_tables_is_given_where_they_are_the_cause_and_not_else) {
+  const int version = GetParam();
+  run_ranks(1, [version](int32_t, Wire&) {
+    const Communicator communicator(version);
+    Net& net = *communicator.net;
+    for (const bool is_version : {true, false}) {
+      NetHandle handle{};
+      void* listener = nullptr;
+      ASSERT_EQ(net.listen(communicator.context, 0, handle.data(), &listener), Result::success);
+      const sockaddr_in address = address_in(handle);
+      transport::wire::Hello hello;
+      hello.token = told_in(handle).token;
+      hello.provider_kind = told_in(handle).provider_kind;
+      hello.fingerprint = 1;
+      if (is_version) ++hello.control.version;
+      const int peer = ::socket(AF_INET, SOCK_STREAM, 0);
+      ASSERT_EQ(::connect(peer, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+      ASSERT_EQ(::send(peer, &hello, sizeof hello, MSG_NOSIGNAL), ssize_t{sizeof hello});
+      Result accepted = Result::success;
+      const Nanoseconds deadline = now_ns() + 30_s;
+      for (void* comm = nullptr; accepted == Result::success && now_ns() < deadline;)
+        accepted = net.accept(listener, &comm);
+      EXPECT_EQ(accepted, Result::invalid_usage);
+      EXPECT_TRUE(contains(last_warning(), is_version ? "wire versions" : "fingerprints"))
+          << last_warning();
+      EXPECT_EQ(contains(last_warning(), "NORIA_TUNER"), !is_version) << last_warning();
+      ::close(peer);
+      EXPECT_EQ(net.close_listen(listener), Result::success);
+    }
   });
 }
 

@@ -299,6 +299,38 @@ TEST_F(HandshakeTest, A_connector_without_the_token_learns_that_the_socket_was_c
   EXPECT_EQ(listener_->describe(), "");
 }
 
+// A listener without any of our code, which answers a greeting.
+TEST_F(HandshakeTest, A_listener_without_the_records_that_were_asked_for_is_refused) {
+  const Socket listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(listening.fd(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(listening.fd(), 1), 0);
+  ASSERT_EQ(getsockname(listening.fd(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  wire::Handle handle = read_handle(listener_->handle());
+  handle.port = ntohs(address.sin_port);
+
+  params_.adaptive_routing = "on";
+  const auto domain = test::make_domain(provider_, params_);
+  ASSERT_NE(domain, nullptr);
+  auto connector = Connector::start(*domain, write_handle(handle), {});
+  ASSERT_TRUE(connector.is_ok());
+  // Blocks until it is called, which start() has done.
+  const Socket peer(::accept(listening.fd(), nullptr, nullptr));
+  say(peer, wire::Accept{});
+  Status failure;
+  ASSERT_TRUE(poll_until([&] {
+    auto finished = (*connector)->try_finish();
+    if (!finished.is_ok()) failure = finished.failure();
+    return !failure.is_ok();
+  }));
+  EXPECT_EQ(failure.code(), Code::mismatch);
+  EXPECT_NE((*connector)->describe().find("records"), std::string::npos)
+      << (*connector)->describe();
+}
+
 TEST_F(HandshakeTest, A_handle_that_is_none_is_refused_at_once) {
   EXPECT_EQ(Connector::start(*a_, Handle{}, {}).failure().code(), Code::bad_argument);
   wire::Handle handle = read_handle(listener_->handle());

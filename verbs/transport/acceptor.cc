@@ -31,7 +31,7 @@ Step Acceptor::on_hello() {
                .fingerprint = hello.fingerprint};
   if (const auto difference = first_difference(terms_of(domain_, options_), theirs)) {
     if (difference->reason != wire::Reason::version) peer_name_ = text_of(hello.name);
-    return refuse(*difference, Status(Code::mismatch));
+    return refuse(*difference, refused_for(difference->reason));
   }
   peer_name_ = text_of(hello.name);
   if (const Status ready = set_up(hello); !ready.is_ok()) {

@@ -96,13 +96,17 @@ Step Connector::State::on_answer() {
   const wire::Control header = control.header();
   if (header.type == wire::Type::refuse) {
     const auto refuse = control.read<wire::Refuse>();
-    const bool is_our_fault = refuse.reason != wire::Reason::no_resources;
-    return fail(Status(is_our_fault ? Code::mismatch : Code::peer_lost), explain(refuse, false));
+    return fail(refused_for(refuse.reason), explain(refuse, false));
   }
   if (header.type != wire::Type::accept || header.version != wire::kVersion)
     return fail(Status(Code::mismatch), "the peer answered with a message of another kind");
   const auto accept = control.read<wire::Accept>();
   peer_name_ = text_of(accept.name);
+  if (state_->wants_records() && accept.records.address == 0)
+    return fail(
+        Status(Code::mismatch),
+        "the peer told of no memory for the records of adaptive routing, which we asked for: "
+        "do both sides run the same build?");
   if (const Status up = state_->link().bring_up(accept.ends); !up.is_ok())
     return fail(up, "our queue pairs could not be set up (errno " + std::to_string(up.raw()) +
                         "): see the log");

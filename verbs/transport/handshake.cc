@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "verbs/transport/domain_state.hpp"
+#include "verbs/transport/listener.hpp"
 
 namespace noria::transport {
 namespace {
@@ -43,6 +44,15 @@ std::optional<wire::Refuse> first_difference(const Terms& listener, const Terms&
   if (listener.fingerprint != connector.fingerprint)
     return differ(wire::Reason::fingerprint, listener.fingerprint, connector.fingerprint);
   return std::nullopt;
+}
+
+Status refused_for(wire::Reason reason) {
+  const Code code = reason != wire::Reason::no_resources ? Code::mismatch : Code::peer_lost;
+  return Status(code, Origin::none, static_cast<int32_t>(reason));
+}
+
+bool are_fingerprints_unlike(const Status& failure) {
+  return failure == refused_for(wire::Reason::fingerprint);
 }
 
 std::string explain(const wire::Refuse& refuse, bool is_listener) {

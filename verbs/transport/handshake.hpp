@@ -112,6 +112,9 @@ struct Terms {
 // The first difference, as it travels; nothing when all agree.
 std::optional<wire::Refuse> first_difference(const Terms& listener, const Terms& connector);
 
+// What the handshake fails with on both sides, where it is refused for `reason`.
+Status refused_for(wire::Reason reason);
+
 // "fingerprints differ: ours 0x1, the peer's 0x2: ..."
 std::string explain(const wire::Refuse& refuse, bool is_listener);
 

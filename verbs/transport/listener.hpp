@@ -46,6 +46,9 @@ struct ConnectOptions {
   bool has_kept_regions = false;
 };
 
+// Of a failed handshake: whether it was refused because the fingerprints differ.
+bool are_fingerprints_unlike(const Status& failure);
+
 class Listener {
  public:
   // Listens on `host` (a numeric IPv4 or IPv6 address of this machine), any free port.
