@@ -28,13 +28,23 @@ enum Fact : size_t {
   plan,
   last_bucket_bytes,
   order,
+  average,
+  wire_dtype,
   tensor_count,
   tensor_hash,
   kFacts
 };
-constexpr std::array<const char*, tensor_count> kFactNames{
-    "the version of noria", "bucket_bytes", "first_bucket_bytes", "op", "the ring's chunk",
-    "the ring's alignment", "plan",         "last_bucket_bytes"};
+constexpr std::array<const char*, tensor_count> kFactNames{"the version of noria",
+                                                           "bucket_bytes",
+                                                           "first_bucket_bytes",
+                                                           "op",
+                                                           "the ring's chunk",
+                                                           "the ring's alignment",
+                                                           "plan",
+                                                           "last_bucket_bytes",
+                                                           "order",
+                                                           "average",
+                                                           "wire_dtype"};
 
 using Facts = std::array<uint64_t, kFacts>;
 
@@ -49,6 +59,8 @@ Facts facts_of(const TensorTable& tensors, const ReducerConfig& config) {
   facts[plan] = static_cast<uint64_t>(config.plan);
   facts[last_bucket_bytes] = config.caps.last_bucket_bytes;
   facts[order] = static_cast<uint64_t>(config.order);
+  facts[average] = static_cast<uint64_t>(config.average);
+  facts[wire_dtype] = static_cast<uint64_t>(config.wire_dtype);
   facts[tensor_count] = tensors.size();
   facts[tensor_hash] = tensors.hash(0, tensors.size());
   return facts;

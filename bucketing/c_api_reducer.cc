@@ -39,11 +39,26 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
   if (config.order > NORIA_ORDER_ARRIVAL)
     return Failure{NORIA_E_ARG, "noria_reducer_config.order is " + std::to_string(config.order) +
                                     ": it must be NORIA_ORDER_REVERSE or NORIA_ORDER_ARRIVAL"};
+  if (config.average > NORIA_AVERAGE_SPLIT_SQRT)
+    return Failure{NORIA_E_ARG, "noria_reducer_config.average is " +
+                                    std::to_string(config.average) +
+                                    ": it must be NORIA_AVERAGE_POST, _PRE or _SPLIT_SQRT"};
+  if (config.op != NORIA_AVG && config.average != NORIA_AVERAGE_POST)
+    return Failure{
+        NORIA_E_ARG,
+        "noria_reducer_config.average is set and op is NORIA_SUM, which divides nothing"};
+  if (config.wire_dtype != 0 && config.wire_dtype != NORIA_FLOAT16 &&
+      config.wire_dtype != NORIA_BFLOAT16)
+    return Failure{NORIA_E_ARG, "noria_reducer_config.wire_dtype is " +
+                                    std::to_string(config.wire_dtype) +
+                                    ": it must be 0, NORIA_FLOAT16 or NORIA_BFLOAT16"};
   ReducerConfig checked{.arena = config.arena == 1,
                         .op = config.op,
                         .step_timeout = Nanoseconds{config.step_timeout_ms} * 1'000'000,
                         .plan = static_cast<PlanKind>(config.plan),
-                        .order = static_cast<Order>(config.order)};
+                        .order = static_cast<Order>(config.order),
+                        .average = static_cast<AverageMode>(config.average),
+                        .wire_dtype = config.wire_dtype};
   if (config.bucket_bytes != 0) checked.caps.bucket_bytes = config.bucket_bytes;
   if (config.first_bucket_bytes != 0) checked.caps.first_bucket_bytes = config.first_bucket_bytes;
   if (config.last_bucket_bytes != 0) checked.caps.last_bucket_bytes = config.last_bucket_bytes;

@@ -19,6 +19,8 @@ uint64_t fingerprint_of(const Collective& collective) {
     fingerprint.add(static_cast<uint64_t>(part.op));
     fingerprint.add(static_cast<uint64_t>(part.phases));
     for (const uint64_t edge : part.edges) fingerprint.add(edge);
+    fingerprint.add(part.input_divisor);
+    fingerprint.add(part.wide != nullptr);
   }
   return fingerprint.value();
 }
@@ -29,6 +31,12 @@ std::vector<uint64_t> even_edges(uint64_t count, uint32_t ranks) {
   std::vector<uint64_t> edges(ranks + 1);
   for (uint32_t rank = 0; rank <= ranks; ++rank) edges[rank] = rank * count;
   return edges;
+}
+
+uint32_t split_divisor(uint32_t ranks) {
+  uint32_t divisor = 1;
+  while (uint64_t{divisor} * divisor < ranks) divisor *= 2;
+  return divisor;
 }
 
 void prepare(Collective& collective, uint32_t ranks) {

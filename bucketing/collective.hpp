@@ -50,6 +50,13 @@ struct Part {
   // in `out`.
   Phases phases = Phases::both;
   std::vector<uint64_t> edges;  // ranks + 1 with one phase; empty with both
+  // Of an average: what inputs are divided by before they are added. The sum is divided by what is
+  // left of the number of ranks.
+  uint32_t input_divisor = 1;
+  // Not null: inputs and results, of float32. `in` and `out` are then one piece of memory of count
+  // elements of the narrower dtype, in which each hop rounds what it sends. Everybody, the rank
+  // that finishes a chunk too, takes the rounded value for the result. Needs regions.
+  float* wide = nullptr;
   // Registered memory that covers [in, in + bytes) and [out, out + bytes); null lets the ring
   // register for the time of the collective.
   const transport::Region* in_region = nullptr;
@@ -95,6 +102,10 @@ struct Collective {
 
 // Blocks of `count` elements each.
 std::vector<uint64_t> even_edges(uint64_t count, uint32_t ranks);
+
+// The first half of a division by sqrt(ranks) twice: the power of two that is not below, which
+// rounds nothing.
+uint32_t split_divisor(uint32_t ranks);
 
 // Cuts the segments and computes the fingerprint. Call after the parts are set.
 void prepare(Collective& collective, uint32_t ranks);

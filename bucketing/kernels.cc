@@ -1,6 +1,7 @@
 #include "bucketing/kernels.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/units.hpp"
@@ -172,41 +173,94 @@ struct AddDivide {
   }
 };
 
+struct Divide {
+  float divisor;
+  float inverse;  // exact if the divisor is a power of two, else 0: divide
+
+  template <class V>
+  HWY_INLINE V operator()(V v) const {
+    const hn::DFromV<V> d;
+    using T = hn::TFromD<decltype(d)>;
+    if (divisor == 1) return v;
+    return inverse != 0 ? hn::Mul(v, hn::Set(d, static_cast<T>(inverse)))
+                        : hn::Div(v, hn::Set(d, static_cast<T>(divisor)));
+  }
+};
+
+Divide divide_by(float divisor) {
+  int exponent = 0;
+  return {divisor, std::frexp(divisor, &exponent) == 0.5F ? 1 / divisor : 0};
+}
+
+struct AddScaled {
+  Divide a, b, sum;
+
+  template <class V>
+  HWY_INLINE V operator()(V x, V y) const {
+    return sum(hn::Add(a(x), b(y)));
+  }
+};
+
+AddScaled scaled_by(const Divisors& divisors) {
+  return {divide_by(divisors.a), divide_by(divisors.b), divide_by(divisors.sum)};
+}
+
 // ---- loops
 // -----------------------------------------------------------------------------------------
 
-template <class Codec, class Op>
+// b may be of another type, if it has the same lanes.
+template <class Codec, class OwnCodec = Codec, class Op>
 void loop(Op op, void* out, const void* a, const void* b, size_t count) {
   using T = typename Codec::Memory;
+  using Own = typename OwnCodec::Memory;
   const size_t lanes = hn::Lanes(typename Codec::Tag());
   auto* to = static_cast<T*>(out);
   const auto* x = static_cast<const T*>(a);
-  const auto* y = static_cast<const T*>(b);
+  const auto* y = static_cast<const Own*>(b);
 
   // Four vectors a turn: enough independent loads to keep the memory system busy.
   size_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    const auto v0 = op(Codec::load(x + i), Codec::load(y + i));
-    const auto v1 = op(Codec::load(x + i + lanes), Codec::load(y + i + lanes));
-    const auto v2 = op(Codec::load(x + i + 2 * lanes), Codec::load(y + i + 2 * lanes));
-    const auto v3 = op(Codec::load(x + i + 3 * lanes), Codec::load(y + i + 3 * lanes));
+    const auto v0 = op(Codec::load(x + i), OwnCodec::load(y + i));
+    const auto v1 = op(Codec::load(x + i + lanes), OwnCodec::load(y + i + lanes));
+    const auto v2 = op(Codec::load(x + i + 2 * lanes), OwnCodec::load(y + i + 2 * lanes));
+    const auto v3 = op(Codec::load(x + i + 3 * lanes), OwnCodec::load(y + i + 3 * lanes));
     Codec::store(v0, to + i);
     Codec::store(v1, to + i + lanes);
     Codec::store(v2, to + i + 2 * lanes);
     Codec::store(v3, to + i + 3 * lanes);
   }
   for (; i + lanes <= count; i += lanes)
-    Codec::store(op(Codec::load(x + i), Codec::load(y + i)), to + i);
+    Codec::store(op(Codec::load(x + i), OwnCodec::load(y + i)), to + i);
   if (i == count) return;
 
   constexpr size_t kMaxLanes = hn::MaxLanes(typename Codec::Tag());
   T tail_x[kMaxLanes] = {};
-  T tail_y[kMaxLanes] = {};
+  Own tail_y[kMaxLanes] = {};
   const size_t bytes = (count - i) * sizeof(T);
   std::memcpy(tail_x, x + i, bytes);
-  std::memcpy(tail_y, y + i, bytes);
-  Codec::store(op(Codec::load(tail_x), Codec::load(tail_y)), tail_x);
+  std::memcpy(tail_y, y + i, (count - i) * sizeof(Own));
+  Codec::store(op(Codec::load(tail_x), OwnCodec::load(tail_y)), tail_x);
   std::memcpy(to + i, tail_x, bytes);
+}
+
+template <class ToCodec, class FromCodec, class Op>
+void convert(Op op, void* out, const void* in, size_t count) {
+  using To = typename ToCodec::Memory;
+  using From = typename FromCodec::Memory;
+  const size_t lanes = hn::Lanes(typename ToCodec::Tag());
+  auto* to = static_cast<To*>(out);
+  const auto* from = static_cast<const From*>(in);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes) ToCodec::store(op(FromCodec::load(from + i)), to + i);
+  if (i == count) return;
+
+  constexpr size_t kMaxLanes = hn::MaxLanes(typename ToCodec::Tag());
+  From tail[kMaxLanes] = {};
+  To tail_out[kMaxLanes];
+  std::memcpy(tail, from + i, (count - i) * sizeof(From));
+  ToCodec::store(op(FromCodec::load(tail)), tail_out);
+  std::memcpy(to + i, tail_out, (count - i) * sizeof(To));
 }
 
 template <class Codec>
@@ -247,6 +301,40 @@ void add_divide_any(noria_dtype dtype, void* out, const void* a, const void* b, 
   }
 }
 
+void add_scaled_any(noria_dtype dtype, void* out, const void* a, const void* b, size_t count,
+                    const Divisors& divisors) {
+  const AddScaled op = scaled_by(divisors);
+  switch (dtype) {
+    case NORIA_FLOAT32: return loop<Plain<float>>(op, out, a, b, count);
+    case NORIA_FLOAT64: return loop<Plain<double>>(op, out, a, b, count);
+    case NORIA_FLOAT16: return loop<Float16>(op, out, a, b, count);
+    case NORIA_BFLOAT16: return loop<BFloat16>(op, out, a, b, count);
+    default: NORIA_CHECK(false, "an average of integers");
+  }
+}
+
+void add_narrow_any(noria_dtype narrow, void* out, const void* a, const float* b, size_t count,
+                    const Divisors& divisors) {
+  const AddScaled op = scaled_by(divisors);
+  if (narrow == NORIA_FLOAT16) return loop<Float16, Plain<float>>(op, out, a, b, count);
+  NORIA_CHECK(narrow == NORIA_BFLOAT16, "not a narrow float");
+  loop<BFloat16, Plain<float>>(op, out, a, b, count);
+}
+
+void to_narrow_any(noria_dtype narrow, void* out, const float* in, size_t count, float divisor) {
+  const Divide op = divide_by(divisor);
+  if (narrow == NORIA_FLOAT16) return convert<Float16, Plain<float>>(op, out, in, count);
+  NORIA_CHECK(narrow == NORIA_BFLOAT16, "not a narrow float");
+  convert<BFloat16, Plain<float>>(op, out, in, count);
+}
+
+void from_narrow_any(noria_dtype narrow, float* out, const void* in, size_t count) {
+  const Divide op = divide_by(1);
+  if (narrow == NORIA_FLOAT16) return convert<Plain<float>, Float16>(op, out, in, count);
+  NORIA_CHECK(narrow == NORIA_BFLOAT16, "not a narrow float");
+  convert<Plain<float>, BFloat16>(op, out, in, count);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace noria::bucketing
 HWY_AFTER_NAMESPACE();
@@ -256,6 +344,10 @@ namespace noria::bucketing {
 
 HWY_EXPORT(reduce_any);
 HWY_EXPORT(add_divide_any);
+HWY_EXPORT(add_scaled_any);
+HWY_EXPORT(add_narrow_any);
+HWY_EXPORT(to_narrow_any);
+HWY_EXPORT(from_narrow_any);
 
 void reduce(noria_dtype dtype, noria_op op, void* out, const void* a, const void* b,
             uint64_t count) {
@@ -265,6 +357,24 @@ void reduce(noria_dtype dtype, noria_op op, void* out, const void* a, const void
 void add_divide(noria_dtype dtype, void* out, const void* a, const void* b, uint64_t count,
                 uint32_t divisor) {
   HWY_DYNAMIC_DISPATCH(add_divide_any)(dtype, out, a, b, count, divisor);
+}
+
+void add_scaled(noria_dtype dtype, void* out, const void* a, const void* b, uint64_t count,
+                const Divisors& divisors) {
+  HWY_DYNAMIC_DISPATCH(add_scaled_any)(dtype, out, a, b, count, divisors);
+}
+
+void add_narrow(noria_dtype narrow, void* out, const void* a, const float* b, uint64_t count,
+                const Divisors& divisors) {
+  HWY_DYNAMIC_DISPATCH(add_narrow_any)(narrow, out, a, b, count, divisors);
+}
+
+void to_narrow(noria_dtype narrow, void* out, const float* in, uint64_t count, float divisor) {
+  HWY_DYNAMIC_DISPATCH(to_narrow_any)(narrow, out, in, count, divisor);
+}
+
+void from_narrow(noria_dtype narrow, float* out, const void* in, uint64_t count) {
+  HWY_DYNAMIC_DISPATCH(from_narrow_any)(narrow, out, in, count);
 }
 
 const char* dtype_name(noria_dtype dtype) {

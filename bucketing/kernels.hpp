@@ -43,4 +43,22 @@ NORIA_HOT void reduce(noria_dtype dtype, noria_op op, void* out, const void* a, 
 NORIA_HOT void add_divide(noria_dtype dtype, void* out, const void* a, const void* b,
                           uint64_t count, uint32_t divisor);
 
+// What two addends and their sum are divided by. A division by a power of two is exact; others are
+// rounded to float, or double, once each.
+struct Divisors {
+  float a = 1, b = 1, sum = 1;
+};
+// out[i] = (a[i] / a + b[i] / b) / sum; floating-point dtypes only.
+NORIA_HOT void add_scaled(noria_dtype dtype, void* out, const void* a, const void* b,
+                          uint64_t count, const Divisors& divisors);
+
+// The same of float32 that travels as `narrow`, which is float16 or bfloat16: b is this rank's own,
+// a came and out goes on.
+NORIA_HOT void add_narrow(noria_dtype narrow, void* out, const void* a, const float* b,
+                          uint64_t count, const Divisors& divisors);
+// out[i] = in[i] / divisor, rounded to `narrow`; and back.
+NORIA_HOT void to_narrow(noria_dtype narrow, void* out, const float* in, uint64_t count,
+                         float divisor);
+NORIA_HOT void from_narrow(noria_dtype narrow, float* out, const void* in, uint64_t count);
+
 }  // namespace noria::bucketing

@@ -91,6 +91,10 @@ class Reducer {
   // seal()
   std::vector<PlanTensor> plan_tensors() const;
   Outcome<Ok> refuse_integer_average() const;
+  uint64_t wire_offset() const;
+  uint64_t wire_bytes() const;
+  uint32_t input_divisor() const;
+  void travel_narrow(Part& part) const;
   void build_collective();
   void describe_buckets();
   Gather gather(Nanoseconds timeout) const;

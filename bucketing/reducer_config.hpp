@@ -13,6 +13,7 @@ namespace noria::bucketing {
 // By what buckets are filled and sent: the reverse of registration, or rank 0's order of arrival in
 // the first step.
 enum class Order : uint32_t { reverse = NORIA_ORDER_REVERSE, arrival = NORIA_ORDER_ARRIVAL };
+enum class AverageMode : uint32_t { post = 0, pre = 1, split_sqrt = 2 };  // noria_reducer_config
 
 struct ReducerConfig {
   bool arena = false;
@@ -21,6 +22,8 @@ struct ReducerConfig {
   Nanoseconds step_timeout = 0;  // 0: the communicator's
   PlanKind plan = PlanKind::ddp;
   Order order = Order::reverse;
+  AverageMode average = AverageMode::post;
+  noria_dtype wire_dtype = 0;  // 0: as the gradient
 };
 
 }  // namespace noria::bucketing

@@ -18,8 +18,7 @@ Outcome<Ok> Reducer::seal() {
                        config_.caps);
   if (observes()) plan_.arena_bytes = most_arena_bytes(plan_tensors());
   const Outcome<Ok> made = [this]() -> Outcome<Ok> {
-    NORIA_TRY_ASSIGN(arena_,
-                     Arena::create(host_.engine->domain(), plan_.arena_bytes + sizeof(*verdict_)));
+    NORIA_TRY_ASSIGN(arena_, Arena::create(host_.engine->domain(), wire_offset() + wire_bytes()));
     return Ok{};
   }();
   NORIA_TRY(agree_on_success(made, "reducer seal, memory", ask_all));
@@ -51,7 +50,35 @@ Outcome<Ok> Reducer::refuse_integer_average() const {
   return Ok{};
 }
 
-// The buckets in launch order, then the verdict, which lies behind them in the arena.
+// Behind the buckets lies the verdict, then the narrow image of the buckets, element for element.
+uint64_t Reducer::wire_offset() const {
+  return align_up(plan_.arena_bytes + sizeof(*verdict_), kBucketAlign);
+}
+
+uint64_t Reducer::wire_bytes() const {
+  if (config_.wire_dtype == 0 || host_.size == 1) return 0;
+  return plan_.arena_bytes / dtype_bytes(NORIA_FLOAT32) * dtype_bytes(config_.wire_dtype);
+}
+
+uint32_t Reducer::input_divisor() const {
+  const auto ranks = static_cast<uint32_t>(host_.size);
+  switch (config_.average) {
+    case AverageMode::post: return 1;
+    case AverageMode::pre: return ranks;
+    case AverageMode::split_sqrt: return split_divisor(ranks);
+  }
+  return 1;
+}
+
+void Reducer::travel_narrow(Part& part) const {
+  part.wide = reinterpret_cast<float*>(part.out);
+  const auto element = static_cast<uint64_t>(part.out - arena_.base()) / dtype_bytes(part.dtype);
+  part.dtype = config_.wire_dtype;
+  part.out = arena_.base() + wire_offset() + element * dtype_bytes(part.dtype);
+  part.in = part.out;
+}
+
+// The buckets in launch order, then the verdict.
 void Reducer::build_collective() {
   collective_.parts.clear();
   for (const Bucket& bucket : plan_.buckets) {
@@ -61,8 +88,10 @@ void Reducer::build_collective() {
                                  .count = bucket.numel,
                                  .dtype = bucket.dtype,
                                  .op = config_.op,
+                                 .input_divisor = input_divisor(),
                                  .in_region = arena_.region(),
                                  .out_region = arena_.region()});
+    if (wire_bytes() != 0 && bucket.dtype == NORIA_FLOAT32) travel_narrow(collective_.parts.back());
   }
   std::byte* const verdict = arena_.base() + plan_.arena_bytes;
   verdict_ = reinterpret_cast<int64_t*>(verdict);

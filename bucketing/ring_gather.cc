@@ -69,6 +69,7 @@ bool RingGather::take_received(RingCore& core, RingRun& run) {
       --slots_taken_;
       if (++copy_slot_ == kSlots) copy_slot_ = 0;
     }
+    has_copied |= run.widen_result(piece);
     run.on_gathered(received_.segment());
     received_.next();
     moved = true;

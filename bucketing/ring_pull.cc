@@ -77,21 +77,23 @@ bool RingPull::add_oldest(RingCore& core, RingRun& run) {
   if (!core.take_done(reads_, *core.links.reduce_in)) return false;
   const uint32_t segment = added_.segment(), step = added_.step();
   const RingRun::Piece piece = run.piece(segment, core.place().fetched_chunk(step), Phases::reduce);
-  const bool is_last_step = step + 1 == core.steps();
-  run.add(piece, run.sum(piece, is_last_step), scratch_.base() + add_block_ * kChunkBytes,
-          is_last_step);
+  run.add(piece, run.sum(piece, step), scratch_.base() + add_block_ * kChunkBytes, step);
   run.on_reduced(segment);
   if (++add_block_ == kAhead) add_block_ = 0;
   added_.next();
   return true;
 }
 
-bool RingPull::send_notice(RingCore& core, const RingRun& run, RingOutbox& outbox) {
+bool RingPull::send_notice(RingCore& core, RingRun& run, RingOutbox& outbox) {
   if (!has_notice_to_send()) return false;
-  while (!offered_.is_done()) {
+  bool has_rounded = false;
+  while (!offered_.is_done() && !has_rounded) {
     const uint32_t segment = offered_.segment(), step = offered_.step();
     // What is offered for a step is what the step before left.
     if (step == 0 ? !run.is_ready(segment) : run.reduced(segment) < step) break;
+    if (step == 0)
+      has_rounded = run.round_input(
+          segment, run.piece(segment, core.place().offered_chunk(0), Phases::reduce));
     // The header spoke for step 0 if all is ready.
     is_worth_saying_ |= step != 0 || !run.all_ready();
     offered_.next();

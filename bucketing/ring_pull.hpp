@@ -42,7 +42,7 @@ class RingPull {
   const PipelineWalk& waits_at() const { return added_; }
 
  private:
-  NORIA_HOT bool send_notice(RingCore& core, const RingRun& run, RingOutbox& outbox);
+  NORIA_HOT bool send_notice(RingCore& core, RingRun& run, RingOutbox& outbox);
   NORIA_HOT bool take_notices(RingCore& core, RingInbox& inbox);
   NORIA_HOT bool issue_reads(RingCore& core, RingRun& run);
   NORIA_HOT bool add_oldest(RingCore& core, RingRun& run);

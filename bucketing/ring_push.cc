@@ -27,6 +27,7 @@ bool RingPush::send_chunks(RingCore& core, RingRun& run, RingOutbox& outbox) {
     const RingRun::Piece piece =
         run.piece(segment, core.place().offered_chunk(step), Phases::reduce);
     if (piece.bytes != 0) {
+      if (step == 0) run.round_input(segment, piece);
       const bool is_partial = step != 0 && run.lacks_partials();
       const Place from = is_partial  ? partials_.next_to_send()
                          : step == 0 ? run.in(piece)
@@ -67,12 +68,12 @@ bool RingPush::add(RingCore& core, RingRun& run, RingInbox& inbox, const RingOut
     core.fail_out_of_step("the next chunk");
     return false;
   }
-  const bool is_last_step = added_.step() + 1 == core.steps();
-  const bool is_partial = !is_last_step && run.lacks_partials();
-  std::byte* const to = is_partial ? partials_.next_free(outbox) : run.sum(piece, is_last_step);
+  const uint32_t step = added_.step();
+  const bool is_partial = !run.is_last(step) && run.lacks_partials();
+  std::byte* const to = is_partial ? partials_.next_free(outbox) : run.sum(piece, step);
   if (to == nullptr) return false;
-  stays_close_ ? run.add_slot(piece, to, message.data, is_last_step)
-               : run.add(piece, to, message.data, is_last_step);
+  stays_close_ ? run.add_slot(piece, to, message.data, step)
+               : run.add(piece, to, message.data, step);
   if (is_partial) partials_.on_added();
   inbox.take(core);
   return true;

@@ -90,6 +90,7 @@ bool RingRun::place_part(RingCore& core, Part& part, bool uses_in, bool uses_out
   run->in = {part.in_region, const_cast<std::byte*>(part.in)};
   run->out = {part.out_region, part.out};
   run->phases = part.phases;
+  run->adds_plainly = part.input_divisor == 1 && part.wide == nullptr;
   const uint64_t bytes = part.count * run->element_bytes;
   if (bytes == 0) return true;
   if (is_staged_) {
@@ -180,24 +181,61 @@ bool RingRun::place_own(const Piece& piece) {
   return true;
 }
 
-void RingRun::add(const Piece& piece, std::byte* to, const std::byte* fetched, bool is_last_step) {
+void RingRun::add(const Piece& piece, std::byte* to, const std::byte* fetched, uint32_t step) {
   const PartRun& part = parts_[piece.part];
+  if (!part.adds_plainly) return add_otherwise(part, piece, to, fetched, step);
   const std::byte* own = part.own + piece.offset;
-  if (is_last_step && part.part->op == NORIA_AVG) {
+  if (is_last(step) && part.part->op == NORIA_AVG) {
     add_divide(part.part->dtype, to, fetched, own, piece.count, ranks_);
   } else {
     reduce(part.part->dtype, part.part->op, to, fetched, own, piece.count);
   }
 }
 
-void RingRun::add_slot(const Piece& piece, std::byte* to, std::byte* slot, bool is_last_step) {
+void RingRun::add_otherwise(const PartRun& part, const Piece& piece, std::byte* to,
+                            const std::byte* fetched, uint32_t step) const {
+  const auto before = static_cast<float>(part.part->input_divisor);
+  Divisors divisors{.b = before};
+  if (is_last(step) && part.part->op == NORIA_AVG)
+    divisors.sum = static_cast<float>(ranks_) / before;
+  if (part.part->wide == nullptr) {
+    // What comes first is an input as it is.
+    if (step == 0) divisors.a = before;
+    add_scaled(part.part->dtype, to, fetched, part.own + piece.offset, piece.count, divisors);
+    return;
+  }
+  float* const wide = part.part->wide + piece.offset / part.element_bytes;
+  add_narrow(part.part->dtype, to, fetched, wide, piece.count, divisors);
+  if (is_last(step)) from_narrow(part.part->dtype, wide, to, piece.count);
+}
+
+bool RingRun::round_input(uint32_t segment, const Piece& piece) {
+  const Part& part = *parts_[piece.part].part;
+  if (part.wide == nullptr || segments_[segment].is_rounded) return false;
+  segments_[segment].is_rounded = true;
+  const PartRun& run = parts_[piece.part];
+  to_narrow(part.dtype, in(piece).data, part.wide + piece.offset / run.element_bytes, piece.count,
+            static_cast<float>(part.input_divisor));
+  return true;
+}
+
+bool RingRun::widen_result(const Piece& piece) {
+  const PartRun& run = parts_[piece.part];
+  float* const wide = run.part->wide;
+  if (wide == nullptr) return false;
+  from_narrow(run.part->dtype, wide + piece.offset / run.element_bytes, out(piece).data,
+              piece.count);
+  return true;
+}
+
+void RingRun::add_slot(const Piece& piece, std::byte* to, std::byte* slot, uint32_t step) {
   const uint32_t element_bytes = parts_[piece.part].element_bytes;
   read_slot(slot, piece.bytes, [&](uint64_t at, uint64_t bytes) {
     add({.part = piece.part,
          .count = bytes / element_bytes,
          .offset = piece.offset + at,
          .bytes = bytes},
-        to + at, slot + at, is_last_step);
+        to + at, slot + at, step);
   });
 }
 

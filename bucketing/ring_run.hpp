@@ -87,19 +87,26 @@ class RingRun {
   bool all_ready() const { return pending_ == nullptr; }
 
   // Where the sum of a piece goes.
-  NORIA_HOT std::byte* sum(const Piece& piece, bool is_last_step) const {
+  NORIA_HOT std::byte* sum(const Piece& piece, uint32_t step) const {
     const PartRun& part = parts_[piece.part];
-    return is_last_step ? part.result + (piece.offset - part.result_at)
-                        : part.out.data + piece.offset;
+    return is_last(step) ? part.result + (piece.offset - part.result_at)
+                         : part.out.data + piece.offset;
   }
   // But partial sums have no place, and the caller of add() must find one.
   bool lacks_partials() const { return lacks_partials_; }
 
-  // to = fetched op in, and the division of an average at the last step.
-  NORIA_HOT void add(const Piece& piece, std::byte* to, const std::byte* fetched,
-                     bool is_last_step);
+  bool is_last(uint32_t step) const { return step + 1 == steps_; }
+
+  // to = fetched op in, and the divisions of an average.
+  NORIA_HOT void add(const Piece& piece, std::byte* to, const std::byte* fetched, uint32_t step);
   // The same out of a slot that the left neighbour's processor will fill again.
-  NORIA_HOT void add_slot(const Piece& piece, std::byte* to, std::byte* slot, bool is_last_step);
+  NORIA_HOT void add_slot(const Piece& piece, std::byte* to, std::byte* slot, uint32_t step);
+
+  // A part that travels narrow: before the first step's piece of a segment leaves this rank, rounds
+  // the input to it, once. False: there was nothing to do.
+  NORIA_HOT bool round_input(uint32_t segment, const Piece& piece);
+  // After a finished piece came: widens it into the result. False as above.
+  NORIA_HOT bool widen_result(const Piece& piece);
 
   // Before this rank's piece of an all-gather is sent: copies it to its place in the result. False
   // if it is there.
@@ -128,6 +135,7 @@ class RingRun {
     uint64_t result_at = 0;
     RemotePart left;
     Phases phases = Phases::both;
+    bool adds_plainly = true;  // no input is divided, none travels narrow
     uint32_t element_bytes = 4;
     uint32_t segments_left = 0;
     uint32_t under_way = 0;
@@ -136,10 +144,12 @@ class RingRun {
   struct SegmentRun {
     uint32_t reduced = 0, gathered = 0;
     uint32_t steps_left = 0;  // of all kinds; 0: done
-    bool is_started = false;
+    bool is_started = false, is_rounded = false;
   };
 
   bool place_part(RingCore& core, Part& part, bool uses_in, bool uses_out, PartRun* run);
+  NORIA_HOT void add_otherwise(const PartRun& part, const Piece& piece, std::byte* to,
+                               const std::byte* fetched, uint32_t step) const;
   NORIA_HOT Piece block_piece(const Segment& segment, uint32_t chunk, Phases phase) const;
   void stage_input(const RingPlace& place, bool is_whole);
   const transport::Region* register_memory(RingCore& core, std::byte* data, uint64_t bytes);

@@ -40,7 +40,8 @@ enum {
 
 typedef int32_t noria_op; /* numbers are NCCL's */
 enum { NORIA_SUM = 0, NORIA_PROD = 1, NORIA_MAX = 2, NORIA_MIN = 3, NORIA_AVG = 4 };
-/* NORIA_AVG divides after the sum; of integers it is refused with ARG. */
+/* NORIA_AVG divides after the sum, unless a reducer is told otherwise; of integers it is refused
+ * with ARG. */
 
 typedef struct noria_comm noria_comm;
 typedef struct noria_work noria_work;
@@ -171,6 +172,13 @@ enum { NORIA_PLAN_DDP = 0, NORIA_PLAN_STRICT = 1, NORIA_PLAN_PLANNED = 2 };
  * tensors stay where they are, and what changes is which bucket is sent when. */
 enum { NORIA_ORDER_REVERSE = 0, NORIA_ORDER_ARRIVAL = 1 };
 
+/* When an average of floating-point gradients divides.
+ * POST: the sum, by the number of ranks: fewest roundings; a sum of float16 may overflow.
+ * PRE: each gradient, before it is added: never overflows; small float16 gradients of many ranks
+ * vanish. SPLIT_SQRT: each gradient by the power of two next above the root of the number of ranks,
+ * which rounds nothing, and the sum by the rest: what suits float16. */
+enum { NORIA_AVERAGE_POST = 0, NORIA_AVERAGE_PRE = 1, NORIA_AVERAGE_SPLIT_SQRT = 2 };
+
 typedef struct {
   uint32_t struct_size;
   uint32_t arena;              /* 1: gradients are written into views of noria's memory */
@@ -181,11 +189,16 @@ typedef struct {
   uint32_t plan;               /* NORIA_PLAN_DDP: as the caps above say */
   uint32_t order;              /* NORIA_ORDER_REVERSE: of registration */
   uint64_t last_bucket_bytes;  /* strict plan: the most that the last bucket holds; 0: 1 MiB */
+  uint32_t average;            /* NORIA_AVERAGE_POST; of NORIA_SUM there is no other */
+  /* 0: gradients travel as they are. NORIA_BFLOAT16 or NORIA_FLOAT16: those of float32 are rounded
+   * to it on every hop and added in float32, for half the bytes on the wire; results are the
+   * rounded values, the same on all ranks, in float32. Takes half an arena more. */
+  noria_dtype wire_dtype;
 } noria_reducer_config;
 #define NORIA_REDUCER_CONFIG_INIT                                                  \
   {                                                                                \
     (uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0, NORIA_PLAN_DDP, \
-        NORIA_ORDER_REVERSE, 0                                                     \
+        NORIA_ORDER_REVERSE, 0, NORIA_AVERAGE_POST, 0                              \
   }
 
 typedef struct {

@@ -49,14 +49,51 @@ TEST_P(Jobs, End_with_the_same_bytes_on_all_ranks_whatever_the_order_of_arrival)
 
 INSTANTIATE_TEST_SUITE_P(
     All, Jobs,
-    testing::Values(
-        Case{1, {.arena = true}}, Case{2, {.arena = true}},
-        Case{2, {.arena = false, .op = NORIA_SUM}}, Case{3, {.arena = false}},
-        Case{4, {.arena = true, .op = NORIA_SUM}}, Case{8, {.arena = true}},
-        Case{2, {.arena = false, .plan = NORIA_PLAN_STRICT}},
-        Case{2, {.arena = true, .plan = NORIA_PLAN_PLANNED}},
-        Case{3, {.arena = false, .plan = NORIA_PLAN_PLANNED}},
-        Case{2, {.arena = false, .plan = NORIA_PLAN_STRICT, .order = NORIA_ORDER_ARRIVAL}}));
+    testing::Values(Case{1, {.arena = true}}, Case{2, {.arena = true}},
+                    Case{2, {.arena = false, .op = NORIA_SUM}}, Case{3, {.arena = false}},
+                    Case{4, {.arena = true, .op = NORIA_SUM}}, Case{8, {.arena = true}},
+                    Case{2, {.arena = false, .plan = NORIA_PLAN_STRICT}},
+                    Case{2, {.arena = true, .plan = NORIA_PLAN_PLANNED}},
+                    Case{3, {.arena = false, .plan = NORIA_PLAN_PLANNED}},
+                    Case{2,
+                         {.arena = false, .plan = NORIA_PLAN_STRICT, .order = NORIA_ORDER_ARRIVAL}},
+                    Case{1, {.wire_dtype = NORIA_BFLOAT16}},
+                    Case{2, {.wire_dtype = NORIA_BFLOAT16}},
+                    Case{3, {.average = NORIA_AVERAGE_PRE}},
+                    Case{2, {.plan = NORIA_PLAN_PLANNED, .wire_dtype = NORIA_BFLOAT16}},
+                    Case{4,
+                         {.arena = false,
+                          .plan = NORIA_PLAN_STRICT,
+                          .average = NORIA_AVERAGE_SPLIT_SQRT,
+                          .wire_dtype = NORIA_FLOAT16}}));
+
+TEST(Job, A_narrow_wire_carries_half_the_bytes) {
+  constexpr int32_t kSize = 2;
+  const std::vector<Tensor> model{{"w", NORIA_FLOAT32, 300'000}, {"v", NORIA_FLOAT32, 77'777}};
+  uint64_t bytes = 0;
+  for (const Tensor& tensor : model) bytes += tensor.numel * sizeof(float);
+  for (const noria_dtype wire : {noria_dtype{0}, noria_dtype{NORIA_BFLOAT16}}) {
+    const noria_unique_id id = make_job_id();
+    run_ranks(kSize, [&](int32_t rank, Wire&) {
+      RankOfJob mine(id, rank, kSize, model, {.wire_dtype = wire});
+      expect_ok(noria_reducer_seal(mine.reducer));
+      mine.run_good_step(0, 1, 1);
+      noria_comm_info before{.struct_size = sizeof before}, after = before;
+      expect_ok(noria_observe_comm(mine.comm, &before));
+      constexpr uint64_t kSteps = 8;
+      for (uint64_t step = 1; step <= kSteps; ++step) mine.run_good_step(step, step, 1);
+      expect_ok(noria_barrier(mine.comm, nullptr, nullptr));
+      expect_ok(noria_observe_comm(mine.comm, &after));
+      // 2(n-1)/n of the data in each direction, and headers and notices beside it.
+      const uint64_t data = kSteps * (wire == 0 ? bytes : bytes / 2);
+      for (const uint64_t carried :
+           {after.sent_bytes - before.sent_bytes, after.received_bytes - before.received_bytes}) {
+        EXPECT_GE(carried, data);
+        EXPECT_LE(carried, data + data / 50 + 32'768);
+      }
+    });
+  }
+}
 
 TEST(Job, Steps_of_nothing_and_of_one_element_end) {
   const noria_unique_id id = make_job_id();
@@ -272,6 +309,13 @@ TEST(Job, A_model_of_another_length_or_configuration_is_told_too) {
     expect_failure(noria_reducer_seal(mine.reducer), NORIA_E_MISMATCH,
                    "bucket_bytes: 1000 on rank 0; 2000 on rank 1");
   });
+  const noria_unique_id narrow = make_job_id();
+  run_ranks(2, [&](int32_t rank, Wire&) {
+    RankOfJob mine(narrow, rank, 2, awkward_model(kFloats),
+                   {.wire_dtype = rank == 0 ? 0 : NORIA_BFLOAT16});
+    expect_failure(noria_reducer_seal(mine.reducer), NORIA_E_MISMATCH,
+                   "wire_dtype: 0 on rank 0; 9 on rank 1");
+  });
 }
 
 // ---- arguments ----------------------------------------------------------------------------------
@@ -301,6 +345,14 @@ TEST(Api, Null_and_nonsense_are_refused_by_name) {
   expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "order is 2");
   config.plan = NORIA_PLAN_DDP;
   config.order = NORIA_ORDER_REVERSE;
+  config.average = NORIA_AVERAGE_PRE;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "average is set");
+  config.average = 3;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "average is 3");
+  config.average = NORIA_AVERAGE_POST;
+  config.wire_dtype = NORIA_FLOAT32;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "wire_dtype is 7");
+  config.wire_dtype = 0;
   config.struct_size = 0;
   expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "struct_size is 0");
   config.struct_size = sizeof config;

@@ -36,6 +36,8 @@ struct JobConfig {
   uint32_t timeout_ms = 30'000;
   uint32_t plan = NORIA_PLAN_DDP;
   uint32_t order = NORIA_ORDER_REVERSE;
+  uint32_t average = NORIA_AVERAGE_POST;
+  noria_dtype wire_dtype = 0;
 };
 
 class RankOfJob {
@@ -57,6 +59,8 @@ class RankOfJob {
     reducer_config.last_bucket_bytes = 4096;
     reducer_config.plan = config.plan;
     reducer_config.order = config.order;
+    reducer_config.average = config.average;
+    reducer_config.wire_dtype = config.wire_dtype;
     expect_ok(noria_reducer_create(comm, &reducer_config, &reducer));
     for (uint32_t i = 0; i < model.size(); ++i) {
       noria_tensor_desc tensor = NORIA_TENSOR_DESC_INIT;

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "bucketing/collective.hpp"
+
 namespace noria::bucketing {
 namespace {
 
@@ -294,6 +296,91 @@ TEST_P(KernelsTest, The_average_divides_the_sum_once) {
         }
       }
     }
+}
+
+TEST_P(KernelsTest, Addends_and_sum_are_divided_each_by_its_own) {
+  for (const Divisors& by : {Divisors{}, Divisors{.a = 4, .b = 4}, Divisors{.b = 32, .sum = 1.5F},
+                             Divisors{.a = 3, .b = 3, .sum = 7}})
+    for (const size_t count : {size_t{1}, size_t{5}, size_t{64}, size_t{1000}}) {
+      const auto a = fill(NORIA_FLOAT32, count, 8), b = fill(NORIA_FLOAT32, count, 9);
+      std::vector<std::byte> out(a.size());
+      add_scaled(NORIA_FLOAT32, out.data(), a.data(), b.data(), count, by);
+      for (size_t i = 0; i < count; ++i)
+        ASSERT_EQ(at<float>(out.data(), i),
+                  (at<float>(a.data(), i) / by.a + at<float>(b.data(), i) / by.b) / by.sum);
+
+      const auto c = fill(NORIA_FLOAT64, count, 8), d = fill(NORIA_FLOAT64, count, 9);
+      std::vector<std::byte> wide(c.size());
+      add_scaled(NORIA_FLOAT64, wide.data(), c.data(), d.data(), count, by);
+      for (size_t i = 0; i < count; ++i)
+        ASSERT_EQ(at<double>(wide.data(), i),
+                  (at<double>(c.data(), i) / by.a + at<double>(d.data(), i) / by.b) / by.sum);
+
+      for (const noria_dtype dtype : {NORIA_FLOAT16, NORIA_BFLOAT16}) {
+        const Format& format = format_of(dtype);
+        const auto e = fill(dtype, count, 8), f = fill(dtype, count, 9);
+        std::vector<std::byte> narrow(e.size()), mixed(e.size());
+        add_scaled(dtype, narrow.data(), e.data(), f.data(), count, by);
+        add_narrow(dtype, mixed.data(), e.data(), reinterpret_cast<const float*>(b.data()), count,
+                   by);
+        for (size_t i = 0; i < count; ++i) {
+          const auto x = static_cast<float>(format.decode(at<uint16_t>(e.data(), i)));
+          const auto y = static_cast<float>(format.decode(at<uint16_t>(f.data(), i)));
+          const float z = at<float>(b.data(), i);
+          ASSERT_EQ(at<uint16_t>(narrow.data(), i),
+                    format.encode(static_cast<double>((x / by.a + y / by.b) / by.sum)));
+          ASSERT_EQ(at<uint16_t>(mixed.data(), i),
+                    format.encode(static_cast<double>((x / by.a + z / by.b) / by.sum)));
+        }
+      }
+    }
+}
+
+TEST_P(KernelsTest, What_was_narrowed_is_rounded_once_and_widened_as_it_is) {
+  for (const noria_dtype dtype : {NORIA_FLOAT16, NORIA_BFLOAT16})
+    for (const float divisor : {1.0F, 8.0F, 3.0F})
+      for (const size_t count : {size_t{1}, size_t{7}, size_t{64}, size_t{1001}}) {
+        const Format& format = format_of(dtype);
+        const auto in = fill(NORIA_FLOAT32, count, 10);
+        std::vector<uint16_t> narrow(count + 1, 0xABCD);
+        std::vector<float> wide(count + 1, -7);
+        to_narrow(dtype, narrow.data(), reinterpret_cast<const float*>(in.data()), count, divisor);
+        from_narrow(dtype, wide.data(), narrow.data(), count);
+        for (size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(narrow[i],
+                    format.encode(static_cast<double>(at<float>(in.data(), i) / divisor)));
+          ASSERT_EQ(static_cast<double>(wide[i]), format.decode(narrow[i]));
+        }
+        // Expect: nothing beyond the count.
+        EXPECT_EQ(narrow[count], 0xABCD);
+        EXPECT_EQ(wide[count], -7);
+      }
+}
+
+// What the ring makes of the same float16 on each of 1024 ranks, hop by hop.
+double averaged_over_1024(double value, float input_divisor) {
+  constexpr int kRanks = 1024;
+  const Format& format = format_of(NORIA_FLOAT16);
+  const uint16_t input = format.encode(value);
+  uint16_t sum = input;
+  for (int hop = 1; hop < kRanks; ++hop) {
+    Divisors by{.a = hop == 1 ? input_divisor : 1, .b = input_divisor};
+    if (hop + 1 == kRanks) by.sum = kRanks / input_divisor;
+    add_scaled(NORIA_FLOAT16, &sum, &sum, &input, 1, by);
+  }
+  return format.decode(sum);
+}
+
+TEST_P(KernelsTest, C33_Float16_of_1024_ranks_neither_overflows_nor_vanishes_if_both_are_divided) {
+  const auto split = static_cast<float>(split_divisor(1024));
+  EXPECT_EQ(split, 32);
+  // Divided after: the sum of large ones is beyond 65504. Divided before: small ones are gone.
+  EXPECT_TRUE(std::isinf(averaged_over_1024(128, 1)));
+  EXPECT_EQ(averaged_over_1024(1e-5, 1024), 0);
+
+  // Expect: both come through, within the roundings of as many additions.
+  EXPECT_NEAR(averaged_over_1024(128, split), 128, 128 * 0.05);
+  EXPECT_NEAR(averaged_over_1024(1e-5, split), 1e-5, 1e-5 * 0.25);
 }
 
 TEST(KernelNamesTest, Every_dtype_has_a_name_and_a_size) {

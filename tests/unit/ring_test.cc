@@ -469,6 +469,90 @@ TEST_P(RingTest, Floats_are_bitwise_equal_on_all_ranks) {
               ranks() * 1.2e-7 * magnitude[i]);
 }
 
+// A step's part of floats with regions, as a reducer makes it.
+struct FloatStep {
+  std::vector<float> values;
+  transport::Region memory;  // of what travels
+  std::vector<std::atomic<uint32_t>> pending;
+  Collective collective;
+
+  static float value(uint32_t rank, uint64_t index) {
+    return std::sin(static_cast<float>(rank * 1000 + index)) * 1e3F;
+  }
+
+  FloatStep(transport::Domain& domain, uint32_t rank, uint32_t ranks, uint64_t count,
+            uint32_t input_divisor, noria_dtype wire)
+      : values(count), memory(domain.allocate(count * sizeof(float) + 1).value()) {
+    for (uint64_t i = 0; i < count; ++i) values[i] = value(rank, i);
+    if (wire == NORIA_FLOAT32 && count != 0)
+      std::memcpy(memory.base(), values.data(), count * sizeof(float));
+    collective.parts = {{.in = memory.base(),
+                         .out = memory.base(),
+                         .count = count,
+                         .dtype = wire,
+                         .op = NORIA_AVG,
+                         .input_divisor = input_divisor,
+                         .wide = wire == NORIA_FLOAT32 ? nullptr : values.data(),
+                         .in_region = &memory,
+                         .out_region = &memory}};
+    prepare(collective, ranks);
+    pending = std::vector<std::atomic<uint32_t>>(collective.segments.size());
+    collective.pending = pending.data();
+  }
+  const float* result() const {
+    return collective.parts[0].wide != nullptr ? values.data()
+                                               : reinterpret_cast<const float*>(memory.base());
+  }
+};
+
+TEST_P(RingTest, Averages_divide_where_they_are_asked_to_and_travel_narrow_if_they_may) {
+  uint64_t seed = 4000;
+  for (const noria_dtype wire : {NORIA_FLOAT32, NORIA_BFLOAT16, NORIA_FLOAT16})
+    for (const uint32_t divisor : {1U, split_divisor(ranks()), ranks()})
+      for (const uint64_t count : {uint64_t{1}, uint64_t{64 * ranks() + 1}, full_segment() * 5}) {
+        if (count > full_segment() && divisor != split_divisor(ranks())) continue;
+        Circle circle(ranks(), fetch(), ++seed);
+        std::vector<std::unique_ptr<FloatStep>> steps;
+        for (uint32_t rank = 0; rank < ranks(); ++rank)
+          steps.push_back(std::make_unique<FloatStep>(circle.domain(rank), rank, ranks(), count,
+                                                      divisor, wire));
+        for (uint32_t rank = 0; rank < ranks(); ++rank) {
+          const transport::RemoteRegion left =
+              steps[RingPlace{rank, ranks()}.left()]->memory.remote();
+          steps[rank]->collective.left = {{.in_region = left, .out_region = left}};
+          circle.start(rank, steps[rank]->collective);
+        }
+        ASSERT_TRUE(circle.run()) << circle.waits();
+
+        // Expect: the same bits on all ranks, which the wire's type can hold, near the average.
+        const double epsilon = wire == NORIA_FLOAT32   ? 0x1p-23
+                               : wire == NORIA_FLOAT16 ? 0x1p-10
+                                                       : 0x1p-7;
+        for (uint32_t rank = 0; rank < ranks(); ++rank) {
+          ASSERT_EQ(circle.progress(rank), Ring::Progress::finished) << circle.waits();
+          ASSERT_EQ(std::memcmp(steps[rank]->result(), steps[0]->result(), count * sizeof(float)),
+                    0);
+        }
+        std::vector<uint16_t> narrow(count);
+        std::vector<float> widened(count);
+        if (wire != NORIA_FLOAT32) {
+          to_narrow(wire, narrow.data(), steps[0]->result(), count, 1);
+          from_narrow(wire, widened.data(), narrow.data(), count);
+          ASSERT_EQ(std::memcmp(widened.data(), steps[0]->result(), count * sizeof(float)), 0);
+        }
+        for (uint64_t i = 0; i < count; ++i) {
+          double sum = 0, magnitude = 0;
+          for (uint32_t rank = 0; rank < ranks(); ++rank) {
+            sum += static_cast<double>(FloatStep::value(rank, i));
+            magnitude += std::fabs(static_cast<double>(FloatStep::value(rank, i)));
+          }
+          ASSERT_LE(std::fabs(static_cast<double>(steps[0]->result()[i]) - sum / ranks()),
+                    (ranks() + 2) * epsilon * magnitude / ranks());
+        }
+        steps.clear();
+      }
+}
+
 TEST_P(RingTest, Broadcast_reaches_all_ranks_from_each_root) {
   for (const uint32_t root : std::set<uint32_t>{0, 1, ranks() / 2, ranks() - 1})
     for (const uint64_t count : {uint64_t{0}, uint64_t{1}, full_segment() + 1}) {
