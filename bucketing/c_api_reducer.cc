@@ -81,17 +81,17 @@ Outcome<Ok> check_report(const noria_step_report* report) {
 Outcome<Ok> end_step(Reducer& reducer, const noria_stream* consumer, noria_step_report* report) {
   NORIA_TRY(check_stream(consumer));
   NORIA_TRY(check_report(report));
-  NORIA_TRY_ASSIGN(const StepTimes times, reducer.step_end());
+  NORIA_TRY_ASSIGN(const noria_step_info step, reducer.step_end());
   if (report == nullptr) return Ok{};
   return write_struct(report,
                       noria_step_report{.struct_size = sizeof(noria_step_report),
-                                        .buckets = reducer.buckets(),
-                                        .step = times.step,
-                                        .bytes = reducer.bytes(),
-                                        .step_ns = times.step_ns,
-                                        .communication_ns = times.communication_ns,
-                                        .exposed_ns = times.exposed_ns,
-                                        .order_wait_ns = times.order_wait_ns,
+                                        .buckets = step.buckets,
+                                        .step = step.step,
+                                        .bytes = step.bytes,
+                                        .step_ns = step.end_ns - step.begin_ns,
+                                        .communication_ns = step.communication_ns,
+                                        .exposed_ns = step.exposed_ns,
+                                        .order_wait_ns = step.order_wait_ns,
                                         .plan_version = reducer.plan_version()},
                       "noria_step_report");
 }
@@ -180,6 +180,13 @@ noria_status noria_reducer_reset(noria_reducer* reducer) {
 }
 
 void noria_reducer_destroy(noria_reducer* reducer) { delete reducer; }
+
+noria_status noria_observe_step(const noria_reducer* reducer, noria_step_info* info) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  const auto step = reducer->reducer.last_step();
+  if (!step.is_ok()) return refuse(step.failure());
+  return answer(write_struct(info, step.value(), "noria_step_info"));
+}
 
 noria_status noria_observe_buckets(const noria_reducer* reducer, noria_bucket_info* out,
                                    uint32_t capacity, uint32_t* count) {

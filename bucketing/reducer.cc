@@ -48,6 +48,11 @@ Outcome<std::span<const noria_bucket_info>> Reducer::last_buckets() const {
   return std::span<const noria_bucket_info>(infos_);
 }
 
+Outcome<noria_step_info> Reducer::last_step() const {
+  if (!last_step_) return Failure{NORIA_E_STATE, "no step of this reducer has succeeded yet"};
+  return *last_step_;
+}
+
 Failure Reducer::unknown_id(uint32_t id) const {
   return Failure{NORIA_E_ARG, "no tensor has id " + std::to_string(id) + ": " +
                                   std::to_string(tensors_.size()) + " were registered"};

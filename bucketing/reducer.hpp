@@ -22,6 +22,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,7 @@
 #include "bucketing/agreement.hpp"
 #include "bucketing/arena.hpp"
 #include "bucketing/arrival.hpp"
+#include "bucketing/bucket_times.hpp"
 #include "bucketing/collective.hpp"
 #include "bucketing/control.hpp"
 #include "bucketing/engine.hpp"
@@ -56,11 +58,6 @@ struct ReducerHost {
   Nanoseconds collective_timeout = 0;
 };
 
-struct StepTimes {
-  uint64_t step = 0;
-  Nanoseconds step_ns = 0, communication_ns = 0, exposed_ns = 0, order_wait_ns = 0;
-};
-
 class Reducer {
  public:
   Reducer(const ReducerHost& host, const ReducerConfig& config);
@@ -75,7 +72,7 @@ class Reducer {
 
   Outcome<Ok> step_begin();
   NORIA_HOT Outcome<Ok> grad_ready(uint32_t id, const void* grad);
-  Outcome<StepTimes> step_end();
+  Outcome<noria_step_info> step_end();
   Outcome<Ok> reset();
 
   uint32_t buckets() const { return static_cast<uint32_t>(plan_.buckets.size()); }
@@ -84,6 +81,7 @@ class Reducer {
   uint64_t plan_version() const { return plan_version_; }
   // In launch order, with the times of the last step that succeeded; zeros before.
   Outcome<std::span<const noria_bucket_info>> last_buckets() const;
+  Outcome<noria_step_info> last_step() const;
 
  private:
   enum class Phase { registering, idle, open, failed };
@@ -112,14 +110,15 @@ class Reducer {
 
   // a step
   NORIA_HOT void copy_in(uint32_t id, const std::byte* grad);
-  void take_segments(uint32_t id);
-  void on_stretch_ready(uint32_t stretch);
+  void take_stretches(const Readiness::Home& home);
+  void on_stretch_ready(uint32_t stretch, Nanoseconds given);
   Outcome<Ok> finish(bool was_reset);
   Outcome<Ok> judge(const Complaints& mine) const;
   void wait_and_copy_out();
   bool has_result(size_t bucket);
   void copy_out(const Bucket& bucket);
-  StepTimes times(Nanoseconds ended_ns);
+  noria_step_info describe_step(Nanoseconds ended_ns);
+  uint64_t moved_bytes() const;
 
   NORIA_COLD Failure no_step_open() const;
   NORIA_COLD Failure unknown_id(uint32_t id) const;
@@ -131,6 +130,7 @@ class Reducer {
   Phase phase_ = Phase::registering;
   uint64_t step_ = 0;  // the open one, or the next
   Nanoseconds begun_ns_ = 0;
+  uint64_t moved_before_ = 0;  // moved_bytes() when it began
 
   TensorTable tensors_;
   Plan plan_;
@@ -139,15 +139,16 @@ class Reducer {
   Arena arena_;
   std::unique_ptr<Readiness> readiness_;
   Collective collective_;
-  int64_t* verdict_ = nullptr;                            // in the arena
-  uint32_t verdict_segment_ = 0;                          // the last, and the last stretch
-  std::vector<std::byte*> sources_;                       // copy mode: where results go, by id
-  std::unique_ptr<std::atomic<Nanoseconds>[]> ready_ns_;  // of each bucket's last ready segment
+  int64_t* verdict_ = nullptr;       // in the arena
+  uint32_t verdict_segment_ = 0;     // the last, and the last stretch
+  std::vector<std::byte*> sources_;  // copy mode: where results go, by id
+  BucketTimes times_;
   std::vector<noria_bucket_info> infos_;
   std::unique_ptr<Arrival> arrival_;  // while a step is still to be observed
   LinkCurve link_;                    // planned
   uint64_t plan_version_ = 0;
   bool is_order_told_ = false;
+  std::optional<noria_step_info> last_step_;
   StepGate gate_;  // on top of all that grad_ready() uses
 };
 

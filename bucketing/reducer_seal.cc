@@ -108,7 +108,7 @@ void Reducer::build_collective() {
       config_.step_timeout != 0 ? config_.step_timeout : host_.collective_timeout;
 
   sources_.assign(config_.arena ? 0 : tensors_.size(), nullptr);
-  ready_ns_.reset(new std::atomic<Nanoseconds>[plan_.buckets.size()]);
+  times_ = BucketTimes(plan_.buckets.size());
 }
 
 void Reducer::describe_buckets() {
@@ -119,11 +119,7 @@ void Reducer::describe_buckets() {
                       .bucket = b,
                       .tensors = static_cast<uint32_t>(bucket.tensors.size()),
                       .dtype = bucket.dtype,
-                      .bytes = bucket.bytes,
-                      .ready_ns = 0,
-                      .start_ns = 0,
-                      .end_ns = 0,
-                      .wire_ns = 0});
+                      .bytes = bucket.bytes});
   }
 }
 

@@ -2,7 +2,10 @@
 #include <cstring>
 #include <string>
 
+#include "base/counters.hpp"
+#include "base/units.hpp"
 #include "bucketing/reducer.hpp"
+#include "bucketing/step_times.hpp"
 
 namespace noria::bucketing {
 
@@ -27,8 +30,8 @@ Outcome<Ok> Reducer::step_begin() {
   begun_ns_ = now_ns();
   readiness_->restart();
   if (arrival_ != nullptr) arrival_->restart();
-  for (size_t b = 0; b < plan_.buckets.size(); ++b)
-    ready_ns_[b].store(begun_ns_, std::memory_order_relaxed);  // published by gate_.open()
+  times_.restart();  // published by gate_.open()
+  moved_before_ = moved_bytes();
   for (Part& part : collective_.parts) part.start_ns = part.end_ns = part.wire_ns = 0;
   collective_.failure = {NORIA_OK, {}};
   // relaxed: published by submit().
@@ -44,6 +47,11 @@ Outcome<Ok> Reducer::step_begin() {
 // ---- gradients ----------------------------------------------------------------------------------
 
 namespace {
+
+// A gradient is given when the call is made, though its copy may take long. Where it does not, the
+// clock is read once, after it.
+constexpr uint64_t kLongCopy = 16_KiB;
+[[gnu::noinline]] Nanoseconds time_before_copy() { return now_ns(); }
 
 struct LeaveOnExit {
   StepGate& gate;
@@ -69,16 +77,19 @@ Outcome<Ok> Reducer::grad_ready(uint32_t id, const void* grad) {
   if (arrival_ != nullptr) [[unlikely]]
     arrival_->note(id);
   if (config_.arena)
-    take_segments(id);
+    take_stretches(home);
   else
     copy_in(id, static_cast<const std::byte*>(grad));
   return Ok{};
 }
 
-void Reducer::take_segments(uint32_t id) {
-  const Readiness::Home& home = readiness_->home(id);
-  for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s)
-    if (readiness_->take(s)) on_stretch_ready(s);
+void Reducer::take_stretches(const Readiness::Home& home) {
+  Readiness& readiness = *readiness_;  // and `end`: behind an atomic all else is read anew
+  const uint32_t end = home.end_stretch();
+  for (uint32_t s = home.first_stretch; s < end; ++s) {
+    times_.on_gradient(readiness.bucket_of(s), 0);
+    if (readiness.take(s)) on_stretch_ready(s, 0);
+  }
 }
 
 // Segment by segment, so that the ring sends the head of a large tensor while its tail is copied.
@@ -87,22 +98,23 @@ void Reducer::copy_in(uint32_t id, const std::byte* grad) {
   // step_end() writes the result where the gradient came from: the caller owns that memory.
   sources_[id] = const_cast<std::byte*>(grad);
   std::byte* const slot = arena_.base() + home.offset;
+  const Nanoseconds given = home.bytes >= kLongCopy ? time_before_copy() : 0;
+  Readiness& readiness = *readiness_;
+  const uint32_t end = home.end_stretch();
   uint64_t done = 0;
-  for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s) {
-    const uint64_t upto = std::min(home.bytes, readiness_->stretch_end(s) - home.offset);
+  for (uint32_t s = home.first_stretch; s < end; ++s) {
+    const uint64_t upto = std::min(home.bytes, readiness.stretch_end(s) - home.offset);
+    times_.on_gradient(readiness.bucket_of(s), given);
     std::memcpy(slot + done, grad + done, upto - done);
     done = upto;
-    if (readiness_->take(s)) on_stretch_ready(s);
+    if (readiness.take(s)) on_stretch_ready(s, given);
   }
 }
 
-void Reducer::on_stretch_ready(uint32_t stretch) {
-  std::atomic<Nanoseconds>& latest = ready_ns_[readiness_->bucket_of(stretch)];
+// `given` 0: now.
+void Reducer::on_stretch_ready(uint32_t stretch, Nanoseconds given) {
   const Nanoseconds now = now_ns();
-  // relaxed: read after gate_.close(). A loop, as another thread may have come later and be first.
-  Nanoseconds seen = latest.load(std::memory_order_relaxed);
-  while (seen < now && !latest.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
-  }
+  times_.on_piece(readiness_->bucket_of(stretch), given != 0 ? given : now, now);
   host_.engine->wake();
 }
 
@@ -129,12 +141,12 @@ Failure Reducer::given_twice(uint32_t id) const {
 
 // ---- end ----------------------------------------------------------------------------------------
 
-Outcome<StepTimes> Reducer::step_end() {
+Outcome<noria_step_info> Reducer::step_end() {
   if (phase_ != Phase::open) return Failure{NORIA_E_STATE, "noria_step_end() with no step open"};
   NORIA_TRY(finish(false));
-  const StepTimes of_step = times(now_ns());
+  last_step_ = describe_step(now_ns());
   if (arrival_ != nullptr) NORIA_TRY(adopt_arrival());
-  return of_step;
+  return *last_step_;
 }
 
 Outcome<Ok> Reducer::reset() {
@@ -159,7 +171,7 @@ Outcome<Ok> Reducer::finish(bool was_reset) {
   for (const uint32_t id : not_given) {
     const Readiness::Home& home = readiness_->home(id);
     std::memset(arena_.base() + home.offset, 0, home.bytes);
-    take_segments(id);
+    take_stretches(home);
   }
   *verdict_ = verdict_of(complaints);
   readiness_->take(verdict_segment_);
@@ -218,21 +230,27 @@ void Reducer::copy_out(const Bucket& bucket) {
   }
 }
 
-StepTimes Reducer::times(Nanoseconds ended_ns) {
-  StepTimes times{.step = step_ - 1, .step_ns = ended_ns - begun_ns_};
-  Nanoseconds last_ready = begun_ns_;
+noria_step_info Reducer::describe_step(Nanoseconds ended_ns) {
   for (size_t b = 0; b < plan_.buckets.size(); ++b) {
     const Part& part = collective_.parts[b];
-    infos_[b].ready_ns = ready_ns_[b].load(std::memory_order_relaxed);  // after gate_.close()
+    const BucketTimes::Times given = times_.times(b);  // after gate_.close()
+    infos_[b].first_ns = given.first;
+    infos_[b].queued_ns = given.queued;
+    infos_[b].ready_ns = given.last;
     infos_[b].start_ns = part.start_ns;
     infos_[b].end_ns = part.end_ns;
     infos_[b].wire_ns = part.wire_ns;
-    times.communication_ns += part.wire_ns;
-    last_ready = std::max(last_ready, infos_[b].ready_ns);
   }
-  times.exposed_ns = ended_ns - last_ready;
-  times.order_wait_ns = order_wait_ns(last_ready);
-  return times;
+  noria_step_info info = step_info(step_ - 1, begun_ns_, ended_ns, infos_);
+  info.wire_bytes = moved_bytes() - moved_before_;
+  info.order_wait_ns = order_wait_ns(info.last_gradient_ns);
+  return info;
+}
+
+uint64_t Reducer::moved_bytes() const {
+  const transport::Domain* domain = host_.engine->domain();
+  if (domain == nullptr) return 0;
+  return domain->counted(Counter::bytes_sent) + domain->counted(Counter::bytes_read);
 }
 
 }  // namespace noria::bucketing

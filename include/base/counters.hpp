@@ -77,9 +77,11 @@ class CounterCells {
     cell.store(cell.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
   }
 
+  // Any thread. relaxed: a reader may see a count a little late.
+  uint64_t value(Counter counter) const { return value(static_cast<size_t>(counter)); }
+
  private:
   friend CounterTotals counter_totals();
-  // relaxed: a reader may see a count a little late.
   uint64_t value(size_t index) const { return cells_[index].load(std::memory_order_relaxed); }
 
   CounterCells* next_ = nullptr;  // both guarded by the registry's mutex

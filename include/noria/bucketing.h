@@ -217,7 +217,7 @@ typedef struct {
   uint64_t bytes;           /* of all gradients */
   int64_t step_ns;          /* begin to end of step_end */
   int64_t communication_ns; /* sum of the buckets' wire times */
-  int64_t exposed_ns;       /* from the last gradient's readiness to the end of step_end */
+  int64_t exposed_ns;       /* from the last gradient to the end of step_end */
   int64_t order_wait_ns;    /* how long a gradient that is ready here waits, on average over bytes,
                              * for one that is sent before it: what this rank's order costs */
   uint64_t plan_version;    /* plans given up for a better one, this step's end included */

@@ -57,17 +57,46 @@ typedef struct {
 /* Threads: any, no collective under way. Blocks: no. */
 NORIA_API noria_status noria_observe_comm(const noria_comm* comm, noria_comm_info* info);
 
-/* One bucket: its place in the plan and its times in the last step, ns of CLOCK_MONOTONIC. */
+/* A step that succeeded: where its time went on this rank, in ns; points are of CLOCK_MONOTONIC.
+ * begin + compute + exposed = end, and backlog + tail + finish = exposed. What communication costs
+ * the computation beside it, as by its share of the memory's bandwidth, counts as computation here:
+ * compare compute_ns with the same backward pass alone. */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t buckets;
+  uint64_t step;            /* counts from 0 */
+  uint64_t bytes;           /* of all gradients */
+  uint64_t wire_bytes;      /* that this rank sent or fetched; 2(n-1)/n of `bytes`, and a verdict */
+  int64_t begin_ns;         /* step_begin */
+  int64_t last_gradient_ns; /* the last gradient was given: the end of the backward pass */
+  int64_t end_ns;           /* the end of step_end */
+  int64_t compute_ns;       /* from begin to the last gradient */
+  int64_t communication_ns; /* sum of the buckets' wire times */
+  int64_t exposed_ns;       /* from the last gradient to the end; the next three are its parts */
+  int64_t backlog_ns;       /* until all buckets but one were done: the link is the slower one */
+  int64_t tail_ns;          /* then that last bucket: a smaller one would end sooner */
+  int64_t finish_ns;        /* then the ranks' verdict and, in copy mode, results copied out */
+  int64_t order_wait_ns;    /* as in noria_step_report: what this rank's order of arrival costs */
+} noria_step_info;
+
+/* The last step that succeeded; STATE before the first.
+ * Threads: one at a time with the steps. Blocks: no. */
+NORIA_API noria_status noria_observe_step(const noria_reducer* reducer, noria_step_info* info);
+
+/* One bucket: its place in the plan and its times in the last step, ns of CLOCK_MONOTONIC; of one
+ * without bytes, 0. */
 typedef struct {
   uint32_t struct_size;
   uint32_t bucket;
   uint32_t tensors;
   noria_dtype dtype;
   uint64_t bytes;
-  int64_t ready_ns; /* last tensor ready */
-  int64_t start_ns; /* first piece on the wire: a bucket is sent while it fills */
-  int64_t end_ns;   /* last piece reduced and gathered */
-  int64_t wire_ns;  /* time with at least one piece of it under way */
+  int64_t ready_ns;  /* last gradient given */
+  int64_t start_ns;  /* first piece on the wire: a bucket is sent while it fills */
+  int64_t end_ns;    /* last piece reduced and gathered */
+  int64_t wire_ns;   /* time with at least one piece of it under way */
+  int64_t first_ns;  /* first gradient given */
+  int64_t queued_ns; /* first piece complete: from here on it waits for the wire */
 } noria_bucket_info;
 
 /* Writes the first `capacity` buckets in launch order and says how many there are.

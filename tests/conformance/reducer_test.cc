@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/support/gradients.hpp"
+#include "tests/support/look_at.hpp"
 #include "tests/support/thread_ranks.hpp"
 
 namespace noria::bucketing {
@@ -151,14 +152,14 @@ ReducerConfig following(bool arena, PlanKind plan) {
 }
 
 // A step in which gradients come in this order, from one thread.
-StepTimes run_step(RankReducer& mine, const std::vector<uint32_t>& order, uint64_t step,
-                   int32_t ranks) {
+noria_step_info run_step(RankReducer& mine, const std::vector<uint32_t>& order, uint64_t step,
+                         int32_t ranks) {
   expect_ok(mine.reducer.step_begin());
   mine.give_all(order, step, 1);
   const auto ended = mine.reducer.step_end();
   expect_ok(ended);
   mine.expect_results(step, ranks, NORIA_AVG);
-  return ended.is_ok() ? ended.value() : StepTimes{};
+  return ended.is_ok() ? ended.value() : noria_step_info{};
 }
 
 std::vector<uint64_t> bucket_bytes(const Reducer& reducer) {
@@ -255,7 +256,7 @@ TEST(Reducer, What_a_ranks_own_order_costs_is_told_by_that_rank) {
         {{"a", NORIA_FLOAT32, 4000}, {"b", NORIA_FLOAT32, 4000}, {"c", NORIA_FLOAT32, 4000}});
     RankReducer mine(ranks.host(rank), small_buckets(true), model);
     expect_ok(mine.reducer.seal());
-    const StepTimes times = run_step(
+    const noria_step_info times = run_step(
         mine, rank == 0 ? std::vector<uint32_t>{2, 1, 0} : std::vector<uint32_t>{0, 1, 2}, 0, 2);
     if (rank == 0)
       EXPECT_EQ(times.order_wait_ns, 0);
@@ -368,35 +369,162 @@ TEST(Reducer, A_gradient_wakes_the_engine_only_when_it_completes_a_piece) {
 TEST(Reducer, Times_are_in_order_and_say_what_was_hidden) {
   ThreadRanks ranks(2);
   ranks.run([&](int32_t rank) {
-    RankReducer mine(ranks.host(rank), small_buckets(true), test::awkward_model(kFloats));
+    RankReducer mine(ranks.host(rank), small_buckets(rank == 0), test::awkward_model(kFloats));
     expect_ok(mine.reducer.seal());
     EXPECT_EQ(mine.reducer.last_buckets()->size(), mine.reducer.buckets());
+    expect_failure(mine.reducer.last_step(), NORIA_E_STATE, "no step of this reducer");
     const int64_t before = now_ns();
     expect_ok(mine.reducer.step_begin());
     mine.give_all(test::random_order(mine.model.size(), 3), 0, 1);
-    const auto report = mine.reducer.step_end();
+    const auto step = mine.reducer.step_end();
     const int64_t after = now_ns();
-    ASSERT_TRUE(report.is_ok());
+    ASSERT_TRUE(step.is_ok());
 
     uint64_t bytes = 0, tensors = 0;
-    int64_t wire = 0;
+    int64_t wire = 0, last = 0;
     const auto buckets = mine.reducer.last_buckets().value();
     for (size_t b = 0; b < buckets.size(); ++b) {
-      EXPECT_EQ(buckets[b].bucket, b);
-      EXPECT_LE(before, buckets[b].ready_ns);
-      EXPECT_LE(buckets[b].ready_ns, after);
-      EXPECT_LE(buckets[b].ready_ns, buckets[b].end_ns);
-      EXPECT_LE(buckets[b].start_ns, buckets[b].end_ns);
       bytes += buckets[b].bytes;
       tensors += buckets[b].tensors;
       wire += buckets[b].wire_ns;
+      last = std::max(last, buckets[b].ready_ns);
+      EXPECT_EQ(buckets[b].bucket, b);
+      if (buckets[b].bytes == 0) continue;
+      // Expect: first gradient, first complete piece, last piece reduced; the last gradient and the
+      // start on the wire lie between, in either order.
+      EXPECT_LE(step->begin_ns, buckets[b].first_ns);
+      EXPECT_LE(buckets[b].first_ns, buckets[b].queued_ns);
+      EXPECT_LE(buckets[b].first_ns, buckets[b].ready_ns);
+      EXPECT_LE(buckets[b].queued_ns, buckets[b].start_ns);
+      EXPECT_LE(buckets[b].ready_ns, buckets[b].end_ns);
+      EXPECT_LE(buckets[b].start_ns, buckets[b].end_ns);
+      EXPECT_LE(buckets[b].end_ns, step->end_ns);
     }
     EXPECT_EQ(bytes, mine.reducer.bytes());
     EXPECT_EQ(tensors, mine.model.size());
-    EXPECT_EQ(report->communication_ns, wire);
-    EXPECT_LE(report->step_ns, after - before);
-    EXPECT_LE(0, report->exposed_ns);
-    EXPECT_LE(report->exposed_ns, report->step_ns);
+
+    // Expect: the step is the sum of its parts, and of the step that the caller's clock saw.
+    EXPECT_EQ(step->bytes, bytes);
+    EXPECT_EQ(step->buckets, buckets.size());
+    EXPECT_EQ(step->communication_ns, wire);
+    EXPECT_EQ(step->last_gradient_ns, last);
+    EXPECT_LE(before, step->begin_ns);
+    EXPECT_LE(step->end_ns, after);
+    EXPECT_EQ(step->begin_ns + step->compute_ns + step->exposed_ns, step->end_ns);
+    EXPECT_EQ(step->backlog_ns + step->tail_ns + step->finish_ns, step->exposed_ns);
+    EXPECT_EQ(mine.reducer.last_step()->end_ns, step->end_ns);
+  });
+}
+
+// What the user's clock reads before it gives the last gradient, and after step_end(), encloses
+// what is reported; and a clock read inside, by another thread that the step waits for, is enclosed
+// by it. So the report lies between two outer clocks however slow the machine is.
+TEST(Reducer, Exposed_time_lies_between_two_clocks_of_the_callers) {
+  ThreadRanks ranks(2);
+  std::atomic<int64_t> given{0}, released{0};
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(true), {{"w", NORIA_FLOAT32, 5000}});
+    expect_ok(mine.reducer.seal());
+    expect_ok(mine.reducer.step_begin());
+    if (rank == 1) {  // holds up rank 0, which has given all it has
+      while (given.load() == 0) std::this_thread::yield();
+      released.store(now_ns());
+      expect_ok(mine.give(0, 0));
+      expect_ok(mine.reducer.step_end());
+      return;
+    }
+    const int64_t before = now_ns();
+    expect_ok(mine.give(0, 0));
+    const int64_t after_gift = now_ns();
+    given.store(after_gift);
+    const auto step = mine.reducer.step_end();
+    const int64_t ended = now_ns();
+    ASSERT_TRUE(step.is_ok());
+    // Expect: no more than the outer clock, no less than the time for which rank 1 held it up.
+    EXPECT_LE(step->exposed_ns, ended - before);
+    EXPECT_GE(step->exposed_ns, released.load() - after_gift);
+    // Expect: all of it is the one bucket's, but for the end.
+    EXPECT_EQ(step->backlog_ns, 0);
+    EXPECT_GE(step->tail_ns, released.load() - after_gift);
+  });
+}
+
+// ---- what others got wrong (ids are of the field's bug reports) ---------------------------------
+
+ReducerConfig a_bucket_each() { return {.arena = true, .caps = {64, 64}}; }
+
+TEST(Reducer, C08_Gradients_are_taken_while_nothing_is_reduced) {
+  // Two ranks and ten buckets, of which rank 1 gives none until rank 0 gave all.
+  ThreadRanks ranks(2);
+  std::atomic<bool> has_given_all{false};
+  std::vector<Tensor> model;
+  for (int i = 0; i < 10; ++i) model.push_back({"t" + std::to_string(i), NORIA_FLOAT32, 64});
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), a_bucket_each(), model);
+    expect_ok(mine.reducer.seal());
+    expect_ok(mine.reducer.step_begin());
+    // Expect: nothing under way holds up a gradient of rank 0; else rank 1 would wait for ever.
+    const int64_t deadline = now_ns() + 20_s;
+    while (rank == 1 && !has_given_all.load() && now_ns() < deadline) std::this_thread::yield();
+    EXPECT_EQ(has_given_all.load(), rank == 1);
+    mine.give_all(test::random_order(model.size(), 1), 0, 1);
+    if (rank == 0) has_given_all.store(true);
+    expect_ok(mine.reducer.step_end());
+    mine.expect_results(0, 2, NORIA_AVG);
+  });
+}
+
+TEST(Reducer, C37_Buckets_are_sent_in_the_order_in_which_a_backward_pass_completes_them) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(
+        ranks.host(rank), a_bucket_each(),
+        {{"a", NORIA_FLOAT32, 64}, {"b", NORIA_FLOAT64, 64}, {"c", NORIA_FLOAT32, 64}});
+    expect_ok(mine.reducer.seal());
+    expect_ok(mine.reducer.step_begin());
+    for (const uint32_t id : {2U, 1U, 0U}) expect_ok(mine.give(id, 0));
+    expect_ok(mine.reducer.step_end());
+    const auto buckets = mine.reducer.last_buckets().value();
+    ASSERT_EQ(buckets.size(), 3U);
+    for (size_t b = 1; b < 3; ++b) {
+      EXPECT_LE(buckets[b - 1].queued_ns, buckets[b].queued_ns);
+      EXPECT_LE(buckets[b - 1].start_ns, buckets[b].start_ns);
+      EXPECT_LE(buckets[b - 1].end_ns, buckets[b].end_ns);
+    }
+  });
+}
+
+// True once the tensor's memory holds other than this rank's own gradient. Bounded.
+bool is_reduced(const RankReducer& mine, uint32_t id, uint64_t step) {
+  const std::span<std::byte> view = mine.reducer.view(id).value();
+  const Bytes own = test::gradient(mine.rank, step, mine.model[id]);
+  const int64_t deadline = now_ns() + 20_s;
+  while (test::look_at(view.data(), view.size()) == own) {
+    if (now_ns() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST(Reducer, C39_A_bucket_is_reduced_while_the_backward_pass_goes_on) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), a_bucket_each(),
+                     {{"below", NORIA_FLOAT32, 64}, {"above", NORIA_FLOAT32, 64}});
+    expect_ok(mine.reducer.seal());
+    for (uint64_t step = 0; step < 3; ++step) {
+      expect_ok(mine.reducer.step_begin());
+      expect_ok(mine.give(1, step));
+      // Expect: the result is there, though the last gradient is not.
+      ASSERT_TRUE(is_reduced(mine, 1, step));
+      expect_ok(mine.give(0, step));
+      const auto info = mine.reducer.step_end();
+      ASSERT_TRUE(info.is_ok());
+      mine.expect_results(step, 2, NORIA_AVG);
+      // Expect: and the report says so.
+      EXPECT_LE(mine.reducer.last_buckets().value()[0].end_ns, info->last_gradient_ns);
+      EXPECT_EQ(info->backlog_ns, 0);
+    }
   });
 }
 

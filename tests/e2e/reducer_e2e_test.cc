@@ -1,10 +1,10 @@
 // Whole jobs of several processes that reduce gradients through the C API.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include "tests/support/c_reducer.hpp"
+#include "tests/support/look_at.hpp"
 
 namespace noria::test {
 namespace {
@@ -134,6 +134,49 @@ TEST(Job, Reports_are_filled_in_and_buckets_observed) {
       bytes += buckets[b].bytes;
     }
     EXPECT_EQ(bytes, report.bytes);
+
+    noria_step_info info{};
+    info.struct_size = sizeof info;
+    expect_ok(noria_observe_step(mine.reducer, &info));
+    EXPECT_EQ(info.step, 1u);
+    EXPECT_EQ(info.bytes, bytes);
+    EXPECT_EQ(info.end_ns - info.begin_ns, report.step_ns);
+    EXPECT_EQ(info.exposed_ns, report.exposed_ns);
+    // Expect: what two ranks of a ring move, each byte once, give or take the edges of chunks.
+    EXPECT_GE(info.wire_bytes, bytes - 64 * 1024);
+    EXPECT_LE(info.wire_bytes, bytes + 64 * 1024);
+  });
+}
+
+TEST(Job, C39_A_bucket_is_reduced_while_the_backward_pass_goes_on) {
+  const noria_unique_id id = make_job_id();
+  run_ranks(3, [&](int32_t rank, Wire&) {
+    RankOfJob mine(id, rank, 3,
+                   {{"below", NORIA_FLOAT32, 500'000}, {"above", NORIA_FLOAT32, 500'000}}, {});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    for (uint64_t step = 0; step < 3; ++step) {
+      expect_ok(noria_step_begin(mine.reducer, 0));
+      expect_ok(mine.give(1, step));
+      // Expect: the averages are there to the last line, though the gradients below are not.
+      const Bytes own = gradient(rank, step, mine.model[1]);
+      const Bytes last_line(own.end() - 256, own.end());
+      const char* line = static_cast<const char*>(mine.result(1)) + own.size() - 256;
+      const int64_t deadline = now_ns() + 20_s;
+      while (look_at(line, 256) == last_line && now_ns() < deadline) std::this_thread::yield();
+      EXPECT_NE(look_at(line, 256), last_line);
+      expect_ok(mine.give(0, step));
+      expect_ok(noria_step_end(mine.reducer, nullptr, nullptr));
+      noria_step_info info{};
+      info.struct_size = sizeof info;
+      expect_ok(noria_observe_step(mine.reducer, &info));
+      std::vector<noria_bucket_info> buckets(2, {.struct_size = sizeof(noria_bucket_info)});
+      uint32_t count = 0;
+      expect_ok(noria_observe_buckets(mine.reducer, buckets.data(), 2, &count));
+      EXPECT_LE(buckets[0].first_ns, buckets[0].start_ns);
+      EXPECT_LT(buckets[0].start_ns, info.last_gradient_ns);
+      for (uint32_t t = 0; t < 2; ++t)
+        expect_reduced(mine.result(t), mine.model[t], step, 3, NORIA_AVG);
+    }
   });
 }
 
@@ -161,16 +204,6 @@ TEST(Job, Buckets_are_observed_by_the_size_that_the_first_element_tells) {
     expect_failure(noria_observe_buckets(mine.reducer, &buckets[0].info, 3, &count), NORIA_E_ARG,
                    "struct_size is 4294967295");
   });
-}
-
-// What lies in this process's memory, read as another process would: while noria writes there.
-Bytes look_at(const void* memory, uint64_t bytes) {
-  Bytes seen(bytes);
-  const int fd = ::open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
-  EXPECT_EQ(::pread(fd, seen.data(), bytes, reinterpret_cast<off_t>(memory)),
-            static_cast<ssize_t>(bytes));
-  ::close(fd);
-  return seen;
 }
 
 TEST(Job, An_empty_bucket_does_not_hold_up_the_results_of_those_behind_it) {
@@ -402,6 +435,13 @@ TEST(Api, Null_and_nonsense_are_refused_by_name) {
   EXPECT_EQ(report.bytes, 16u);
   EXPECT_EQ(gradient[3], 4);
 
+  noria_step_info info{};
+  expect_failure(noria_observe_step(nullptr, &info), NORIA_E_ARG, "reducer is NULL");
+  expect_failure(noria_observe_step(reducer, nullptr), NORIA_E_ARG, "noria_step_info is NULL");
+  expect_failure(noria_observe_step(reducer, &info), NORIA_E_ARG, "struct_size is 0");
+  info.struct_size = sizeof info;
+  expect_ok(noria_observe_step(reducer, &info));
+  EXPECT_EQ(info.wire_bytes, 0u);  // one rank
   expect_failure(noria_observe_buckets(reducer, nullptr, 0, nullptr), NORIA_E_ARG, "count is NULL");
   uint32_t count = 0;
   expect_failure(noria_observe_buckets(reducer, nullptr, 1, &count), NORIA_E_ARG, "out is NULL");

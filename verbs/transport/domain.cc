@@ -334,6 +334,8 @@ std::string Domain::describe() const {
   return text;
 }
 
+uint64_t Domain::counted(Counter counter) const { return state_->counters().value(counter); }
+
 VerbsStats Domain::stats() const {
   const RailSet& set = *state_->rails();
   VerbsStats sum;

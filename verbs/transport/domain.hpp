@@ -17,6 +17,7 @@
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "base/counters.hpp"
 #include "base/params.hpp"
 #include "base/result.hpp"
 #include "base/verbs_extensions.hpp"
@@ -70,6 +71,8 @@ class Domain {
   std::string describe() const;  // "noria0 port 1 (software HCA, cross-memory attach)"
   // Payload bytes counted by the devices of all rails; zeros where the provider does not count.
   VerbsStats stats() const;
+  // What its connections counted so far. Any thread.
+  uint64_t counted(Counter counter) const;
 
   DomainState& state() { return *state_; }
 
