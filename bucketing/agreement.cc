@@ -45,6 +45,7 @@ constexpr std::array<const char*, tensor_count> kFactNames{"the version of noria
                                                            "order",
                                                            "average",
                                                            "wire_dtype"};
+static_assert(kFactNames.back() != nullptr, "each fact has its name");
 
 using Facts = std::array<uint64_t, kFacts>;
 
