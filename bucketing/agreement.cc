@@ -30,6 +30,7 @@ enum Fact : size_t {
   order,
   average,
   wire_dtype,
+  given_plan,
   tensor_count,
   tensor_hash,
   kFacts
@@ -44,7 +45,8 @@ constexpr std::array<const char*, tensor_count> kFactNames{"the version of noria
                                                            "last_bucket_bytes",
                                                            "order",
                                                            "average",
-                                                           "wire_dtype"};
+                                                           "wire_dtype",
+                                                           "the loaded plan"};
 static_assert(kFactNames.back() != nullptr, "each fact has its name");
 
 using Facts = std::array<uint64_t, kFacts>;
@@ -62,6 +64,7 @@ Facts facts_of(const TensorTable& tensors, const ReducerConfig& config) {
   facts[order] = static_cast<uint64_t>(config.order);
   facts[average] = static_cast<uint64_t>(config.average);
   facts[wire_dtype] = static_cast<uint64_t>(config.wire_dtype);
+  facts[given_plan] = config.given_plan;
   facts[tensor_count] = tensors.size();
   facts[tensor_hash] = tensors.hash(0, tensors.size());
   return facts;
@@ -95,6 +98,7 @@ std::string value_text(size_t fact, uint64_t value) {
   switch (fact) {
     case op: return op_name(static_cast<noria_op>(value));
     case plan: return plan_name(static_cast<PlanKind>(value));
+    case given_plan: return value == 0 ? "none" : "one with fingerprint " + std::to_string(value);
     default: return std::to_string(value);
   }
 }

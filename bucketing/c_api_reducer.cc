@@ -138,6 +138,18 @@ noria_status noria_reducer_seal(noria_reducer* reducer) {
   return answer(reducer->reducer.seal());
 }
 
+noria_status noria_reducer_load_plan(noria_reducer* reducer, const char* path) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (path == nullptr) return refuse(is_null("path"));
+  return answer(reducer->reducer.load_plan(path));
+}
+
+noria_status noria_reducer_save_plan(const noria_reducer* reducer, const char* path) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (path == nullptr) return refuse(is_null("path"));
+  return answer(reducer->reducer.save_plan(path));
+}
+
 noria_status noria_reducer_view(noria_reducer* reducer, uint32_t id, void** ptr, uint64_t* bytes) {
   if (reducer == nullptr) return refuse(is_null("reducer"));
   if (ptr == nullptr) return refuse(is_null("ptr"));

@@ -13,8 +13,8 @@
 // Files: reducer.cc (life), reducer_seal.cc (agreement and memory), reducer_plan.cc (the plan),
 // reducer_step.cc (a step).
 //
-// Threads: add() and seal() init only; step_begin(), step_end(), reset(), last_buckets() one at a
-// time; grad_ready() any thread, several at once; view() any thread after seal().
+// Threads: add(), load_plan() and seal() init only; step_begin(), step_end(), reset(), last_buckets(), save_plan()
+// one at a time; grad_ready() any thread, several at once; view() any thread after seal().
 #pragma once
 
 #include <noria/bucketing.h>
@@ -24,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -39,6 +40,7 @@
 #include "bucketing/engine.hpp"
 #include "bucketing/failure.hpp"
 #include "bucketing/plan.hpp"
+#include "bucketing/plan_text.hpp"
 #include "bucketing/readiness.hpp"
 #include "bucketing/reducer_config.hpp"
 #include "bucketing/step_gate.hpp"
@@ -67,7 +69,11 @@ class Reducer {
   Reducer& operator=(const Reducer&) = delete;
 
   Outcome<uint32_t> add(std::string_view name, noria_dtype dtype, uint64_t numel);
+  // A plan that save_plan() wrote, for seal() to take as it is: nothing is observed any more.
+  Outcome<Ok> load_plan(const std::string& path);
   Outcome<Ok> seal();
+  // The plan in use.
+  Outcome<Ok> save_plan(const std::string& path) const;
   Outcome<std::span<std::byte>> view(uint32_t id) const;
 
   Outcome<Ok> step_begin();
@@ -99,8 +105,13 @@ class Reducer {
 
   // its plan
   bool observes() const {
-    return config_.order == Order::arrival || config_.plan == PlanKind::planned;
+    return !given_plan_ && (config_.order == Order::arrival || config_.plan == PlanKind::planned);
   }
+  bool is_packed() const {
+    return given_plan_ ? given_plan_->is_packed : config_.plan == PlanKind::planned;
+  }
+  uint64_t given_plan_fingerprint() const;
+  Outcome<Plan> first_plan() const;
   Outcome<Ok> measure_link(const Gather& ask_all);
   Outcome<double> measure_us(uint64_t bytes);
   Plan plan_after(const ArrivalTimes& times, bool are_views_out) const;
@@ -133,6 +144,7 @@ class Reducer {
   uint64_t moved_before_ = 0;  // moved_bytes() when it began
 
   TensorTable tensors_;
+  std::optional<SavedPlan> given_plan_;
   Plan plan_;
   bool is_sealed_ = false;
   std::vector<uint64_t> views_;  // arena mode: of each tensor in the arena; never changes

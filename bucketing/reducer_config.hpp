@@ -24,6 +24,7 @@ struct ReducerConfig {
   Order order = Order::reverse;
   AverageMode average = AverageMode::post;
   noria_dtype wire_dtype = 0;  // 0: as the gradient
+  uint64_t given_plan = 0;  // fingerprint of a loaded plan; 0: none
 };
 
 }  // namespace noria::bucketing

@@ -1,15 +1,85 @@
 // How a reducer comes by its plan, and by a better one after the step that it observed.
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "base/fingerprint.hpp"
 #include "base/log.hpp"
+#include "base/value_text.hpp"
 #include "bucketing/plan_timed.hpp"
 #include "bucketing/reducer.hpp"
 
 namespace noria::bucketing {
+
+// ---- before the first step ----------------------------------------------------------------------
+
+namespace {
+
+constexpr uint64_t kMostPlanBytes = 1_GiB;
+
+Failure file_failure(const std::string& what, const std::string& path) {
+  return Failure{NORIA_E_ARG, what + " " + printable(path) + ": " + std::strerror(errno)};
+}
+
+struct CloseFile {
+  void operator()(FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<FILE, CloseFile>;
+
+Outcome<std::string> read_file(const std::string& path) {
+  const File file(std::fopen(path.c_str(), "re"));
+  if (!file) return file_failure("cannot open the plan", path);
+  std::string text;
+  std::array<char, 64_KiB> piece{};
+  while (const size_t bytes = std::fread(piece.data(), 1, piece.size(), file.get())) {
+    text.append(piece.data(), bytes);
+    if (text.size() > kMostPlanBytes)
+      return Failure{NORIA_E_ARG, printable(path) + " is larger than any plan"};
+  }
+  if (std::ferror(file.get()) != 0) return file_failure("cannot read the plan", path);
+  return text;
+}
+
+}  // namespace
+
+Outcome<Ok> Reducer::load_plan(const std::string& path) {
+  if (is_sealed_)
+    return Failure{NORIA_E_STATE, "noria_reducer_load_plan() comes before noria_reducer_seal()"};
+  NORIA_TRY_ASSIGN(const std::string text, read_file(path));
+  NORIA_TRY_ASSIGN(given_plan_, parse_plan(text, path));
+  return Ok{};
+}
+
+Outcome<Ok> Reducer::save_plan(const std::string& path) const {
+  if (!is_sealed_)
+    return Failure{NORIA_E_STATE, "noria_reducer_save_plan() comes after noria_reducer_seal()"};
+  const std::string text = text_of(saved_of(plan_, tensors_, is_packed()));
+  File file(std::fopen(path.c_str(), "we"));
+  if (!file) return file_failure("cannot write the plan", path);
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
+  if (std::fclose(file.release()) != 0 || !is_written)
+    return file_failure("cannot write the plan", path);
+  return Ok{};
+}
+
+uint64_t Reducer::given_plan_fingerprint() const {
+  if (!given_plan_) return 0;
+  Fingerprint fingerprint;
+  for (const char c : text_of(*given_plan_)) fingerprint.add(static_cast<unsigned char>(c));
+  return std::max(fingerprint.value(), uint64_t{1});
+}
+
+Outcome<Plan> Reducer::first_plan() const {
+  if (given_plan_) return plan_of(*given_plan_, tensors_);
+  return plan_buckets(config_.plan, plan_tensors(), reverse_registration(tensors_.size()),
+                      config_.caps);
+}
+
 namespace {
 
 // ---- the link's curve ---------------------------------------------------------------------------

@@ -10,12 +10,13 @@ Outcome<Ok> Reducer::seal() {
   if (phase_ != Phase::registering)
     return Failure{NORIA_E_STATE, "noria_reducer_seal() was called before"};
   const Gather ask_all = gather(host_.start_timeout);
-  NORIA_TRY(agree(tensors_, config_, ask_all));
+  ReducerConfig shared = config_;
+  shared.given_plan = given_plan_fingerprint();
+  NORIA_TRY(agree(tensors_, shared, ask_all));
   // Not before: a rank that returned alone would leave the others waiting in agree().
   NORIA_TRY(refuse_integer_average());
 
-  plan_ = plan_buckets(config_.plan, plan_tensors(), reverse_registration(tensors_.size()),
-                       config_.caps);
+  NORIA_TRY_ASSIGN(plan_, first_plan());
   if (observes()) plan_.arena_bytes = most_arena_bytes(plan_tensors());
   const Outcome<Ok> made = [this]() -> Outcome<Ok> {
     NORIA_TRY_ASSIGN(arena_, Arena::create(host_.engine->domain(), wire_offset() + wire_bytes()));
@@ -24,7 +25,7 @@ Outcome<Ok> Reducer::seal() {
   NORIA_TRY(agree_on_success(made, "reducer seal, memory", ask_all));
 
   NORIA_TRY(install_plan());
-  if (config_.plan == PlanKind::planned) NORIA_TRY(measure_link(ask_all));
+  if (config_.plan == PlanKind::planned && !given_plan_) NORIA_TRY(measure_link(ask_all));
   if (observes()) arrival_ = std::make_unique<Arrival>(tensors_.size());
   views_ = plan_.offsets;
   is_sealed_ = true;

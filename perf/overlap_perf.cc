@@ -34,6 +34,7 @@ struct Options {
   double last_bucket_mib = 0;
   std::string plan = "ddp";
   std::string order = "reverse";
+  std::string load_plan, save_plan;
   int steps = 10;
   int warmups = 2;
   bool copies = false;
@@ -107,6 +108,10 @@ void add_flags(CLI::App& app, Options& o) {
                  "what buckets are filled and sent by: reverse of registration (default), or "
                  "arrival in the first step")
       ->check(CLI::IsMember({"reverse", "arrival"}));
+  app.add_option("--save-plan", o.save_plan, "write the reducer's plan after the steps, as text")
+      ->check(file_name());
+  app.add_option("--load-plan", o.load_plan, "use the plan that --save-plan wrote")
+      ->check(file_name());
   app.add_option("--steps", o.steps, "measured steps a mode (10)")->check(whole_number(1, 100000));
   app.add_option("--warmup", o.warmups, "steps before them (2)")->check(whole_number(0, 100000));
   app.add_flag("--copy", o.copies, "gradients in memory of the tool's own; default: noria's arena");
@@ -367,10 +372,13 @@ int body(int argc, char** argv) {
   plan.first_bucket_bytes = bytes_of_mib(options.first_bucket_mib);
   plan.last_bucket_bytes = bytes_of_mib(options.last_bucket_mib);
   plan.kind = static_cast<uint32_t>(kind_of(options.plan));
+  plan.load_plan = options.load_plan;
+  plan.save_plan = options.save_plan;
   plan.order = options.order == "arrival" ? NORIA_ORDER_ARRIVAL : NORIA_ORDER_REVERSE;
 
   Link link = settle(options, params_of_environment(), plan);
   require_writable(options.timeline);
+  require_writable(options.save_plan);
   if (options.comm_ratio > 0)
     if (const Exit exit = fit_link(plan, options, link); exit != Exit::ok)
       return static_cast<int>(exit);

@@ -25,6 +25,7 @@ Json encode_mode(const ModeResult& mode) {
             {"step_ms", mode.step_ms},
             {"communication_ms", mode.communication_ms},
             {"cpu_seconds", mode.cpu_seconds},
+            {"seal_ms", mode.seal_ms},
             {"wrong", mode.wrong},
             {"begin_ns", mode.last.begin_ns},
             {"end_ns", mode.last.end_ns},
@@ -40,6 +41,7 @@ ModeResult decode_mode(const Json& json) {
                   .step_ms = json.at("step_ms"),
                   .communication_ms = json.at("communication_ms"),
                   .cpu_seconds = json.at("cpu_seconds"),
+                  .seal_ms = json.at("seal_ms"),
                   .wrong = json.at("wrong")};
   mode.last = {.begin_ns = json.at("begin_ns"),
                .end_ns = json.at("end_ns"),
@@ -126,6 +128,7 @@ ModeSummary summarize(const std::vector<RankReport>& ranks, size_t mode, double 
     steps = slowest_of_each(std::move(steps), result.step_ms);
     communication = slowest_of_each(std::move(communication), result.communication_ms);
     cpu_seconds += result.cpu_seconds;
+    summary.seal_ms = std::max(summary.seal_ms, result.seal_ms);
     summary.wrong += result.wrong;
   }
   const double gigabytes = static_cast<double>(bytes) * 1e-9;
@@ -165,6 +168,8 @@ std::string overlap_table(const OverlapSummary& s) {
         "# Buckets sent only when full could end a step after %.2f ms at best; sent while they "
         "fill, they took %.2f ms.\n",
         *s.full_buckets_step_ms, bucketed->step_ms);
+  if (bucketed != nullptr)
+    text += format_text("# Sealing the reducer took %.1f ms.\n", bucketed->seal_ms);
   if (!s.notice.empty()) text += "# " + s.notice + "\n";
   return text;
 }
@@ -191,6 +196,7 @@ std::string overlap_json(const OverlapSummary& s) {
                              {"efficiency", mode.efficiency},
                              {"bus_gb_s", mode.bus_gb_s},
                              {"cpu_s_per_gb", mode.cpu_s_per_gb},
+                             {"seal_ms", mode.seal_ms},
                              {"wrong", mode.wrong}});
   json["full_buckets_step_ms"] =
       s.full_buckets_step_ms ? Json(*s.full_buckets_step_ms) : Json(nullptr);

@@ -34,6 +34,7 @@ struct ModeSummary {
   double efficiency = 0;                                 // backward / step
   double bus_gb_s = 0;
   double cpu_s_per_gb = 0;
+  double seal_ms = 0;  // bucketed
   uint64_t wrong = 0;
 };
 

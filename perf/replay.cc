@@ -198,7 +198,9 @@ class Replay::PerTensor : public Strategy {
 class Replay::Bucketed : public Strategy {
  public:
   Bucketed(const ReplayPlan& plan, Communicator& comm)
-      : plan_(plan), gradients_(plan.trace, comm.rank(), comm.size()) {
+      : plan_(plan),
+        is_first_rank_(comm.rank() == 0),
+        gradients_(plan.trace, comm.rank(), comm.size()) {
     noria_reducer_config config = NORIA_REDUCER_CONFIG_INIT;
     config.arena = plan.copies ? 0 : 1;
     config.bucket_bytes = plan.bucket_bytes;
@@ -219,7 +221,11 @@ class Replay::Bucketed : public Strategy {
       require(noria_reducer_add(reducer, &desc, &id), "noria_reducer_add");
       ids_.push_back(id);
     }
+    if (!plan.load_plan.empty())
+      require(noria_reducer_load_plan(reducer, plan.load_plan.c_str()), "noria_reducer_load_plan");
+    const Nanoseconds begin = now_ns();
     require(noria_reducer_seal(reducer), "noria_reducer_seal");
+    seal_ms_ = ms_of(now_ns() - begin);
     place();
   }
   Gradients& gradients() override { return gradients_; }
@@ -234,6 +240,10 @@ class Replay::Bucketed : public Strategy {
     return ms_of(report.communication_ns);
   }
   void conclude(ModeResult& result) override {
+    result.seal_ms = seal_ms_;
+    if (!plan_.save_plan.empty() && is_first_rank_)
+      require(noria_reducer_save_plan(reducer_.get(), plan_.save_plan.c_str()),
+              "noria_reducer_save_plan");
     uint32_t count = 0;
     require(noria_observe_buckets(reducer_.get(), nullptr, 0, &count), "noria_observe_buckets");
     std::vector<noria_bucket_info> buckets(count);
@@ -267,7 +277,9 @@ class Replay::Bucketed : public Strategy {
   }
 
   const ReplayPlan& plan_;
+  const bool is_first_rank_;
   Gradients gradients_;
+  double seal_ms_ = 0;
   std::unique_ptr<noria_reducer, Destroy> reducer_;
   std::vector<uint32_t> ids_;
 };

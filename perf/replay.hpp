@@ -47,6 +47,7 @@ struct ReplayPlan {
   uint64_t last_bucket_bytes = 0;   // 0: noria's own
   uint32_t kind = NORIA_PLAN_DDP;
   uint32_t order = NORIA_ORDER_REVERSE;
+  std::string load_plan, save_plan;  // files; empty: none
 };
 
 // A transfer as the timeline shows it; ns of CLOCK_MONOTONIC.
@@ -67,6 +68,7 @@ struct ModeResult {
   std::vector<double> step_ms;           // of the measured steps
   std::vector<double> communication_ms;  // per step; per_tensor: of the same calls with no backward
   double cpu_seconds = 0;                // of all measured steps
+  double seal_ms = 0;                    // bucketed: of noria_reducer_seal()
   uint64_t wrong = 0;                    // elements, over all steps
   StepTimes last;
 };

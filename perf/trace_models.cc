@@ -168,6 +168,13 @@ Trace vit_b16() {
 }
 
 // Only what is all-reduced: the tables are spread over the ranks.
+// No model: what a reducer of very many tensors costs.
+Trace many_small() {
+  Builder b("many-small");
+  for (int64_t i = 0; i < 100'000; ++i) b.weight(std::to_string(i), {64});
+  return b.take();
+}
+
 Trace dlrm() {
   Builder b("dlrm");
   const auto layers = [&b](const std::string& name, const std::vector<int64_t>& widths) {
@@ -209,6 +216,7 @@ constexpr std::array<Model, 12> kModels{{
     {"gpt2-xl", [] { return gpt2("gpt2-xl", 48, 1600); }},
     {"llama-7b", &llama_7b},
     {"dlrm", &dlrm},
+    {"many-small", &many_small},
 }};
 
 }  // namespace

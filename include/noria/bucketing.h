@@ -236,6 +236,15 @@ NORIA_API noria_status noria_reducer_add(noria_reducer* reducer, const noria_ten
  * MISMATCH naming the first difference and the ranks. Averages of integers are refused.
  * Threads: init only. Blocks: up to the start time-out. */
 NORIA_API noria_status noria_reducer_seal(noria_reducer* reducer);
+/* Writes the plan in use as text, which people can read. What is in the file's place is lost.
+ * Threads: one at a time with the steps. Blocks: on the file. */
+NORIA_API noria_status noria_reducer_save_plan(const noria_reducer* reducer, const char* path);
+/* Before seal, with the same file on every rank: this plan is used, in place of what the caps, plan
+ * and order say, and no step is observed. A plan saved after the first step of an earlier run is
+ * thus there from the first, and in arena mode tensors lie in its order. What is wrong with the
+ * text is ARG as "file:line:column: what"; a plan of other tensors is ARG at seal.
+ * Threads: init only. Blocks: on the file. */
+NORIA_API noria_status noria_reducer_load_plan(noria_reducer* reducer, const char* path);
 /* Arena mode: where the gradient of `id` lives, aligned to its dtype; valid until destroy.
  * Threads: any, after seal. Blocks: no. */
 NORIA_API noria_status noria_reducer_view(noria_reducer* reducer, uint32_t id, void** ptr,

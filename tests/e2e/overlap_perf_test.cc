@@ -190,6 +190,22 @@ TEST_F(OverlapPerf, Every_plan_and_order_gives_right_sums) {
       }
 }
 
+TEST_F(OverlapPerf, A_plan_is_saved_and_loaded) {
+  const std::string plan = testing::TempDir() + "overlap_perf_test.plan";
+  const std::vector<std::string> common{"-g", "2", "--mode", "bucketed"};
+  std::vector<std::string> saves = common, loads = common;
+  saves.insert(saves.end(), {"--plan", "planned", "--save-plan", plan});
+  loads.insert(loads.end(), {"--load-plan", plan});
+  EXPECT_EQ(run(saves).exit_code, 0);
+  const ToolEnd end = run(loads);
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(end.out.find("# Sealing the reducer took "), std::string::npos) << end.out;
+  ::unlink(plan.c_str());
+  const ToolEnd gone = run(loads);
+  EXPECT_NE(gone.exit_code, 0);
+  EXPECT_NE(gone.err.find("cannot open the plan"), std::string::npos) << gone.err;
+}
+
 TEST(Overlap_perf, Bad_input_is_one_line_and_exit_2) {
   for (const std::vector<std::string>& flags :
        std::vector<std::vector<std::string>>{{"--trace", "resnet51"},

@@ -3,6 +3,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "tests/support/c_reducer.hpp"
 #include "tests/support/look_at.hpp"
 
@@ -103,6 +106,60 @@ TEST(Job, Steps_of_nothing_and_of_one_element_end) {
     expect_ok(noria_reducer_seal(mine.reducer));
     for (uint64_t step = 0; step < 3; ++step) mine.run_good_step(step, step, 1);
   });
+}
+
+TEST(Job, A_plan_that_was_learnt_is_saved_and_there_from_the_first_step_of_another_run) {
+  const std::string path = testing::TempDir() + "learnt.plan";
+  for (const bool loads : {false, true}) {
+    const noria_unique_id id = make_job_id();
+    run_ranks(2, [&](int32_t rank, Wire&) {
+      // Copies at first, so that the plan is laid out anew; then views in its order.
+      const JobConfig config{.arena = loads, .plan = NORIA_PLAN_PLANNED};
+      RankOfJob mine(id, rank, 2, awkward_model(kFloats), config);
+      if (loads) expect_ok(noria_reducer_load_plan(mine.reducer, path.c_str()));
+      expect_failure(noria_reducer_save_plan(mine.reducer, path.c_str()), NORIA_E_STATE, "seal");
+      expect_ok(noria_reducer_seal(mine.reducer));
+      expect_failure(noria_reducer_load_plan(mine.reducer, path.c_str()), NORIA_E_STATE, "seal");
+      for (uint64_t step = 0; step < 2; ++step) mine.run_good_step(step, step, 1);
+      noria_step_report report = NORIA_STEP_REPORT_INIT;
+      expect_ok(noria_step_begin(mine.reducer, 0));
+      mine.give_all(2, 2, 1);
+      expect_ok(noria_step_end(mine.reducer, nullptr, &report));
+      EXPECT_EQ(report.plan_version, loads ? 0u : 1u);
+      if (rank == 0 && !loads) expect_ok(noria_reducer_save_plan(mine.reducer, path.c_str()));
+      if (rank == 0 && loads) {
+        const std::string again = path + ".again";
+        expect_ok(noria_reducer_save_plan(mine.reducer, again.c_str()));
+        const auto read = [](const std::string& file) {
+          std::ifstream in(file);
+          return std::string(std::istreambuf_iterator<char>(in), {});
+        };
+        EXPECT_EQ(read(again), read(path));
+        ::unlink(again.c_str());
+      }
+    });
+  }
+  ::unlink(path.c_str());
+}
+
+TEST(Job, A_plan_that_cannot_be_used_is_refused_on_all_ranks) {
+  const std::string path = testing::TempDir() + "refused.plan";
+  std::ofstream(path) << "noria_plan 1 lines\ntensor 0 float32 5 b\nbucket float32 0 5\n";
+  const noria_unique_id id = make_job_id();
+  run_ranks(2, [&](int32_t rank, Wire&) {
+    RankOfJob mine(id, rank, 2, {{"a", NORIA_FLOAT32, 5}}, {});
+    expect_failure(noria_reducer_load_plan(mine.reducer, "/nowhere/a.plan"), NORIA_E_ARG,
+                   "cannot open the plan /nowhere/a.plan: No such file");
+    expect_failure(noria_reducer_load_plan(mine.reducer, "/"), NORIA_E_ARG, "cannot read the plan");
+    expect_failure(noria_reducer_load_plan(mine.reducer, nullptr), NORIA_E_ARG, "path is NULL");
+    if (rank == 0) expect_ok(noria_reducer_load_plan(mine.reducer, path.c_str()));
+    expect_failure(noria_reducer_seal(mine.reducer), NORIA_E_MISMATCH,
+                   "the ranks differ in the loaded plan: one with fingerprint");
+    if (rank == 1) expect_ok(noria_reducer_load_plan(mine.reducer, path.c_str()));
+    expect_failure(noria_reducer_seal(mine.reducer), NORIA_E_ARG,
+                   "tensor 0 of the loaded plan is 'b', float32, 5 elements");
+  });
+  ::unlink(path.c_str());
 }
 
 TEST(Job, Reports_are_filled_in_and_buckets_observed) {
