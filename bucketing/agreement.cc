@@ -31,6 +31,8 @@ enum Fact : size_t {
   average,
   wire_dtype,
   given_plan,
+  unused,
+  static_graph,
   tensor_count,
   tensor_hash,
   kFacts
@@ -46,7 +48,9 @@ constexpr std::array<const char*, tensor_count> kFactNames{"the version of noria
                                                            "order",
                                                            "average",
                                                            "wire_dtype",
-                                                           "the loaded plan"};
+                                                           "the loaded plan",
+                                                           "unused",
+                                                           "static_graph"};
 static_assert(kFactNames.back() != nullptr, "each fact has its name");
 
 using Facts = std::array<uint64_t, kFacts>;
@@ -65,6 +69,8 @@ Facts facts_of(const TensorTable& tensors, const ReducerConfig& config) {
   facts[average] = static_cast<uint64_t>(config.average);
   facts[wire_dtype] = static_cast<uint64_t>(config.wire_dtype);
   facts[given_plan] = config.given_plan;
+  facts[unused] = config.unused;
+  facts[static_graph] = config.static_graph ? 1 : 0;
   facts[tensor_count] = tensors.size();
   facts[tensor_hash] = tensors.hash(0, tensors.size());
   return facts;

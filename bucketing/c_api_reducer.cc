@@ -52,13 +52,21 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
     return Failure{NORIA_E_ARG, "noria_reducer_config.wire_dtype is " +
                                     std::to_string(config.wire_dtype) +
                                     ": it must be 0, NORIA_FLOAT16 or NORIA_BFLOAT16"};
+  if (config.unused > NORIA_UNUSED_KEEP)
+    return Failure{NORIA_E_ARG, "noria_reducer_config.unused is " + std::to_string(config.unused) +
+                                    ": it must be NORIA_UNUSED_ERROR, _ZERO or _KEEP"};
+  if (config.static_graph > 1)
+    return Failure{NORIA_E_ARG, "noria_reducer_config.static_graph is " +
+                                    std::to_string(config.static_graph) + ": it must be 0 or 1"};
   ReducerConfig checked{.arena = config.arena == 1,
                         .op = config.op,
                         .step_timeout = Nanoseconds{config.step_timeout_ms} * 1'000'000,
                         .plan = static_cast<PlanKind>(config.plan),
                         .order = static_cast<Order>(config.order),
                         .average = static_cast<AverageMode>(config.average),
-                        .wire_dtype = config.wire_dtype};
+                        .wire_dtype = config.wire_dtype,
+                        .unused = config.unused,
+                        .static_graph = config.static_graph == 1};
   if (config.bucket_bytes != 0) checked.caps.bucket_bytes = config.bucket_bytes;
   if (config.first_bucket_bytes != 0) checked.caps.first_bucket_bytes = config.first_bucket_bytes;
   if (config.last_bucket_bytes != 0) checked.caps.last_bucket_bytes = config.last_bucket_bytes;
@@ -68,7 +76,7 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
 Outcome<uint32_t> add(Reducer& reducer, const noria_tensor_desc* given) {
   NORIA_TRY_ASSIGN(const auto tensor, read_struct(given, "noria_tensor_desc"));
   if (tensor.name == nullptr) return is_null("noria_tensor_desc.name");
-  return reducer.add(tensor.name, tensor.dtype, tensor.numel);
+  return reducer.add(tensor.name, tensor.dtype, tensor.numel, tensor.expected_fires);
 }
 
 // Before the step is ended: what cannot be answered must not end it.
@@ -163,10 +171,10 @@ noria_status noria_reducer_view(noria_reducer* reducer, uint32_t id, void** ptr,
 
 noria_status noria_step_begin(noria_reducer* reducer, uint32_t flags) {
   if (reducer == nullptr) return refuse(is_null("reducer"));
-  if (flags != 0)
+  if ((flags & ~uint32_t{NORIA_STEP_ACCUMULATE}) != 0)
     return refuse({NORIA_E_ARG, "noria_step_begin: flags are " + std::to_string(flags) +
-                                    ": none are known yet"});
-  return answer(reducer->reducer.step_begin());
+                                    ": NORIA_STEP_ACCUMULATE alone is known"});
+  return answer(reducer->reducer.step_begin((flags & NORIA_STEP_ACCUMULATE) != 0));
 }
 
 NORIA_HOT noria_status noria_grad_ready(noria_reducer* reducer, uint32_t id, const void* grad,
@@ -178,6 +186,23 @@ NORIA_HOT noria_status noria_grad_ready(noria_reducer* reducer, uint32_t id, con
     if (!checked.is_ok()) return refuse(checked.failure());
   }
   return answer(reducer->reducer.grad_ready(id, grad));
+}
+
+noria_status noria_grad_unused(noria_reducer* reducer, const uint32_t* ids, uint32_t count) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (ids == nullptr && count != 0) return refuse(is_null("ids"));
+  return answer(reducer->reducer.grad_unused({ids, count}));
+}
+
+noria_status noria_grad_result(noria_reducer* reducer, uint32_t id, const noria_stream* consumer,
+                               uint32_t timeout_ms, const void** result) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (result == nullptr) return refuse(is_null("result"));
+  if (const auto checked = check_stream(consumer); !checked.is_ok())
+    return refuse(checked.failure());
+  const auto found = reducer->reducer.result(id, noria::Nanoseconds{timeout_ms} * 1'000'000);
+  if (found.is_ok()) *result = found.value();
+  return answer(found);
 }
 
 noria_status noria_step_end(noria_reducer* reducer, const noria_stream* consumer,

@@ -1,8 +1,8 @@
 // Collective: one operation on the ring, from submission to result.
 //
 // A call of the C API has one part; a reducer's step is one collective whose parts are its
-// buckets in plan order, then a part of one int64 that carries the step's verdict (op max), so that
-// every rank learns of every rank's error in the same step. Segments of all parts flow through the
+// buckets in plan order, then a part that carries the step's verdict (op max), so that every rank
+// learns of every rank's error in the same step. Segments of all parts flow through the
 // ring as one stream: no bubble between buckets.
 //
 // Whoever makes it owns it, with the memory and regions it names, until is_done(). The segments'

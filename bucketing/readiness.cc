@@ -24,7 +24,9 @@ Readiness::Readiness(const Plan& plan, std::span<const PlanTensor> tensors,
     : tensors_(static_cast<uint32_t>(tensors.size())),
       homes_(tensors.size()),
       tensors_of_segment_(segments.size(), 0),
-      given_(new std::atomic<Given>[tensors.size()]),
+      expected_(tensors.size(), 1),
+      left_(new std::atomic<int32_t>[tensors.size()]),
+      closed_(new std::atomic<int32_t>[tensors.size()]),
       pending_(new std::atomic<uint32_t>[segments.size()]) {
   for (uint32_t id = 0; id < tensors.size(); ++id)
     homes_[id] = {.offset = plan.offsets[id],
@@ -74,17 +76,12 @@ void Readiness::add_bucket(const Bucket& bucket, uint32_t index, std::span<const
 
 void Readiness::restart() {
   // relaxed: published by whatever lets callers in, and by the submission of the step.
-  for (size_t id = 0; id < homes_.size(); ++id)
-    given_[id].store(Given::no, std::memory_order_relaxed);
+  for (size_t id = 0; id < homes_.size(); ++id) {
+    left_[id].store(expected_[id], std::memory_order_relaxed);
+    closed_[id].store(0, std::memory_order_relaxed);
+  }
   for (size_t s = 0; s < tensors_of_segment_.size(); ++s)
     pending_[s].store(tensors_of_segment_[s], std::memory_order_relaxed);
-}
-
-std::vector<uint32_t> Readiness::those(Given state) const {
-  std::vector<uint32_t> ids;
-  for (uint32_t id = 0; id < tensors(); ++id)
-    if (given(id) == state) ids.push_back(id);
-  return ids;
 }
 
 }  // namespace noria::bucketing

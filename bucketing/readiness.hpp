@@ -1,19 +1,23 @@
-// Readiness: which tensors of the step were given, and which segments are thereby complete.
+// Readiness: how often each tensor of the step has fired, and which segments are thereby complete.
 //
-// A segment is ready when every tensor that overlaps it was given; the ring reads its counter. The
-// cost of give() is one exchange, and one subtraction for each segment that the tensor overlaps.
-// Empty tensors overlap none but must be given all the same.
+// A tensor fires once for each call that brings it, as often as is expected of it (once, unless
+// expect() says more); with the last it is given. Or it is closed before: no more will come. A
+// segment is ready when every tensor that overlaps it was given or closed; the ring reads its
+// counter. The cost of fire() is one subtraction, and one more for each segment that the tensor
+// overlaps. Empty tensors overlap none but must be given all the same.
 //
 // The ring counts segments in launch order, in which the pieces of a split tensor need not follow
 // each other. Here they are counted along the arena, where they do: a **stretch** is a segment
 // under that number.
 //
-// Threads: give(), and take() after it, any thread, several at once; the rest one at a time
-// and never beside them.
+// Threads: fire(), close() and fires(), and take() after them, any thread, several at once; the
+// rest one at a time and never beside them.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -37,20 +41,38 @@ class Readiness {
     uint32_t end_stretch() const { return first_stretch + stretches; }
     ArenaRange range() const { return {.begin = offset, .end = offset + bytes}; }
   };
-  enum class Given : uint8_t { no = 0, once = 1, twice = 2 };
+  enum class Fire : uint8_t { early, last, late };
+  // No number of fires is the last: they are counted.
+  static constexpr int32_t kUncertain = std::numeric_limits<int32_t>::max();
 
   // `segments` are those of the plan's buckets, then others that no tensor overlaps, each of which
   // waits for one take(); they are the last stretches too.
   Readiness(const Plan& plan, std::span<const PlanTensor> tensors,
             std::span<const Segment> segments);
 
-  void restart();  // nothing was given
+  // From the next restart() on. 0: every fire is late.
+  void expect(uint32_t id, int32_t fires) { expected_[id] = fires; }
+  int32_t expected(uint32_t id) const { return expected_[id]; }
+  void restart();  // nothing has fired
 
-  // False, and remembered, if it was given before in this step.
-  NORIA_HOT bool give(uint32_t id) {
-    // relaxed: only the count matters; the gradient's bytes are published by take().
-    if (given_[id].exchange(Given::once, std::memory_order_relaxed) == Given::no) return true;
-    given_[id].store(Given::twice, std::memory_order_relaxed);
+  // late: remembered, see is_late().
+  NORIA_HOT Fire fire(uint32_t id) {
+    // release: what the caller wrote before is for whoever closes the tensor. The gradient's bytes
+    // are published by take().
+    const int32_t left = left_[id].fetch_sub(1, std::memory_order_release);
+    if (left == 1) return Fire::last;
+    if (left > 1) return Fire::early;
+    left_[id].store(kLate, std::memory_order_relaxed);  // far from ever being positive again
+    return Fire::late;
+  }
+  // No more of it will come in this step. False, and remembered as late, if it was given or closed.
+  bool close(uint32_t id) {
+    const int32_t left = left_[id].exchange(0, std::memory_order_acquire);  // pairs with fire()
+    if (left > 0) {
+      closed_[id].store(left, std::memory_order_relaxed);  // a number for texts and counts
+      return true;
+    }
+    left_[id].store(kLate, std::memory_order_relaxed);
     return false;
   }
   // One tensor of the stretch is in place. True: it was the last, the segment is ready.
@@ -66,9 +88,14 @@ class Readiness {
   uint32_t bucket_of(uint32_t stretch) const { return stretches_[stretch].bucket; }
   uint32_t tensors() const { return tensors_; }
 
-  // After the last give().
-  Given given(uint32_t id) const { return given_[id].load(std::memory_order_relaxed); }
-  std::vector<uint32_t> those(Given state) const;
+  // How often it has fired, late ones aside.
+  int32_t fires(uint32_t id) const {
+    return expected_[id] - owed(id) - closed_[id].load(std::memory_order_relaxed);
+  }
+  // Fires that still have to come; 0 once it is given or closed.
+  int32_t owed(uint32_t id) const { return std::max(left_[id].load(std::memory_order_relaxed), 0); }
+  bool is_closed(uint32_t id) const { return closed_[id].load(std::memory_order_relaxed) != 0; }
+  bool is_late(uint32_t id) const { return left_[id].load(std::memory_order_relaxed) < 0; }
 
   // One counter a segment, for the ring.
   std::atomic<uint32_t>* pending() { return pending_.get(); }
@@ -79,6 +106,7 @@ class Readiness {
     uint32_t segment = 0;
     uint32_t bucket = 0;
   };
+  static constexpr int32_t kLate = std::numeric_limits<int32_t>::min() / 2;
 
   void add_bucket(const Bucket& bucket, uint32_t index, std::span<const Segment> segments,
                   uint32_t first);
@@ -87,7 +115,9 @@ class Readiness {
   std::vector<Home> homes_;
   std::vector<Stretch> stretches_;
   std::vector<uint32_t> tensors_of_segment_;  // what pending_ starts from
-  std::unique_ptr<std::atomic<Given>[]> given_;
+  std::vector<int32_t> expected_;             // what left_ starts from
+  std::unique_ptr<std::atomic<int32_t>[]> left_;
+  std::unique_ptr<std::atomic<int32_t>[]> closed_;  // fires that were still owed then
   std::unique_ptr<std::atomic<uint32_t>[]> pending_;
 };
 

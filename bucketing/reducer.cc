@@ -1,5 +1,6 @@
 #include "bucketing/reducer.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "base/value_text.hpp"
@@ -8,11 +9,15 @@
 namespace noria::bucketing {
 
 Reducer::Reducer(const ReducerHost& host, const ReducerConfig& config)
-    : host_(host), config_(config) {}
+    : host_(host),
+      config_(config),
+      keeps_(config.unused == NORIA_UNUSED_KEEP),
+      is_learning_(config.static_graph) {}
 
 Reducer::~Reducer() {
   if (phase_ != Phase::open) return;
   gate_.close();
+  if (accumulates_) return;
   if (host_.size > 1) {
     host_.engine->fail({NORIA_E_ABORTED, "rank " + std::to_string(host_.rank) +
                                              " destroyed its reducer in the midst of step " +
@@ -24,11 +29,22 @@ Reducer::~Reducer() {
   host_.is_step_open->store(false, std::memory_order_release);
 }
 
-Outcome<uint32_t> Reducer::add(std::string_view name, noria_dtype dtype, uint64_t numel) {
+Outcome<uint32_t> Reducer::add(std::string_view name, noria_dtype dtype, uint64_t numel,
+                               uint32_t expected_fires) {
+  const auto refuse = [&](noria_status code, const std::string& why) {
+    return Failure{code, "tensor '" + printable(std::string(name)) + "'" + why};
+  };
   if (phase_ != Phase::registering)
-    return Failure{NORIA_E_STATE, "tensor '" + printable(std::string(name)) +
-                                      "' comes after noria_reducer_seal(): register all before it"};
-  return tensors_.add(name, dtype, numel);
+    return refuse(NORIA_E_STATE, " comes after noria_reducer_seal(): register all before it");
+  if (expected_fires != 0 && config_.static_graph)
+    return refuse(NORIA_E_ARG, ": expected_fires is " + std::to_string(expected_fires) +
+                                   ": with static_graph it is learned; leave it 0");
+  if (expected_fires >= static_cast<uint32_t>(Readiness::kUncertain))
+    return refuse(NORIA_E_ARG,
+                  ": expected_fires is " + std::to_string(expected_fires) + ": no graph has that");
+  NORIA_TRY_ASSIGN(const uint32_t id, tensors_.add(name, dtype, numel));
+  expected_fires_.push_back(std::max(1, static_cast<int32_t>(expected_fires)));
+  return id;
 }
 
 Outcome<std::span<std::byte>> Reducer::view(uint32_t id) const {

@@ -1,20 +1,24 @@
 // Reducer: gradients in, one by one and in any order; averaged gradients out.
 //
 // Tensors are registered, then seal() cuts them into buckets that lie in one registered arena. A
-// step is one collective whose parts are the buckets in plan order, then one int64: the verdict.
-// grad_ready() marks a tensor as in place, and a piece of a bucket is sent as soon as its tensors
-// are there; step_end() waits for the rest. Results do not depend on the order of arrival: the ring
-// adds each chunk in ring order.
+// step is one collective whose parts are the buckets in plan order, then the news: the verdict and,
+// with the policy KEEP, which tensors any rank used. grad_ready() marks a tensor as in place, and a
+// piece of a bucket is sent as soon as its tensors are there; step_end() waits for the rest.
+// Results do not depend on the order of arrival: the ring adds each chunk in ring order.
+//
+// A step that only accumulates is a pass of its window (window.hpp) and sends nothing; in the first
+// pass of a static graph fires are counted, and what they brought is sent in step_end().
 //
 // A rank that missed a tensor, gave one twice or left a step contributes a verdict instead of
 // leaving the others to wait: the step runs to its end everywhere and fails on all ranks alike. The
 // communicator stays good. A failure of the communicator is for good.
 //
 // Files: reducer.cc (life), reducer_seal.cc (agreement and memory), reducer_plan.cc (the plan),
-// reducer_step.cc (a step).
+// reducer_step.cc (a step), reducer_result.cc (one tensor's result).
 //
-// Threads: add(), load_plan() and seal() init only; step_begin(), step_end(), reset(), last_buckets(), save_plan()
-// one at a time; grad_ready() any thread, several at once; view() any thread after seal().
+// Threads: add(), load_plan() and seal() init only; step_begin(), step_end(), reset(), last_buckets(),
+// save_plan() one at a time; grad_ready(), grad_unused() any thread, several at once; result()
+// likewise, a tensor at a time, while step_end() does not run; view() any thread after seal().
 #pragma once
 
 #include <noria/bucketing.h>
@@ -46,6 +50,7 @@
 #include "bucketing/step_gate.hpp"
 #include "bucketing/tensor_table.hpp"
 #include "bucketing/verdict.hpp"
+#include "bucketing/window.hpp"
 
 namespace noria::bucketing {
 
@@ -68,7 +73,9 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  Outcome<uint32_t> add(std::string_view name, noria_dtype dtype, uint64_t numel);
+  // `expected_fires` 0: once, or what a static graph teaches.
+  Outcome<uint32_t> add(std::string_view name, noria_dtype dtype, uint64_t numel,
+                        uint32_t expected_fires = 0);
   // A plan that save_plan() wrote, for seal() to take as it is: nothing is observed any more.
   Outcome<Ok> load_plan(const std::string& path);
   Outcome<Ok> seal();
@@ -76,8 +83,11 @@ class Reducer {
   Outcome<Ok> save_plan(const std::string& path) const;
   Outcome<std::span<std::byte>> view(uint32_t id) const;
 
-  Outcome<Ok> step_begin();
+  Outcome<Ok> step_begin(bool accumulates = false);
   NORIA_HOT Outcome<Ok> grad_ready(uint32_t id, const void* grad);
+  Outcome<Ok> grad_unused(std::span<const uint32_t> ids);
+  // Of the open step, or of the last; null if no rank used it (KEEP). `timeout` 0: the step's.
+  Outcome<const void*> result(uint32_t id, Nanoseconds timeout);
   Outcome<noria_step_info> step_end();
   Outcome<Ok> reset();
 
@@ -93,8 +103,11 @@ class Reducer {
   enum class Phase { registering, idle, open, failed };
 
   // seal()
+  void make_tables();
+  void expect_fires();
   std::vector<PlanTensor> plan_tensors() const;
   Outcome<Ok> refuse_integer_average() const;
+  uint64_t news_count() const { return 1 + (keeps_ ? tensors_.size() : uint64_t{0}); }
   uint64_t wire_offset() const;
   uint64_t wire_bytes() const;
   uint32_t input_divisor() const;
@@ -120,40 +133,64 @@ class Reducer {
   Nanoseconds order_wait_ns(Nanoseconds last_ready_ns);
 
   // a step
+  void start_collective();
   NORIA_HOT void copy_in(uint32_t id, const std::byte* grad);
   void take_stretches(const Readiness::Home& home);
   void on_stretch_ready(uint32_t stretch, Nanoseconds given);
+  void contribute(uint32_t id, bool is_used);
+  void end_pass(bool is_last);
+  void learn();
   Outcome<Ok> finish(bool was_reset);
+  void tell_news(const Complaints& complaints);
   Outcome<Ok> judge(const Complaints& mine) const;
   void wait_and_copy_out();
   bool has_result(size_t bucket);
   void copy_out(const Bucket& bucket);
+  void put_back_unused();
   noria_step_info describe_step(Nanoseconds ended_ns);
   uint64_t moved_bytes() const;
 
-  NORIA_COLD Failure no_step_open() const;
+  // one tensor's result
+  Outcome<const void*> early_result(uint32_t id, Nanoseconds timeout);
+  bool is_used_by_any(uint32_t id) const { return !keeps_ || news_[1 + id] != 0; }
+
+  NORIA_COLD Failure no_step_open(const char* call) const;
   NORIA_COLD Failure unknown_id(uint32_t id) const;
   NORIA_COLD Failure wrong_pointer(uint32_t id) const;
-  NORIA_COLD Failure given_twice(uint32_t id) const;
+  NORIA_COLD Failure came_late(uint32_t id) const;
+  NORIA_COLD Failure no_result_yet(uint32_t id, Nanoseconds waited) const;
 
   const ReducerHost host_;
   const ReducerConfig config_;
   Phase phase_ = Phase::registering;
-  uint64_t step_ = 0;  // the open one, or the next
+  uint64_t step_ = 0;  // the synchronised one that is open, or the next
   Nanoseconds begun_ns_ = 0;
   uint64_t moved_before_ = 0;  // moved_bytes() when it began
+  const bool keeps_;           // a tensor that no rank used stays as it is
+  bool accumulates_ = false;   // the open step only does that
+  bool is_learning_ = false;   // a static graph whose first pass is not over
+  bool is_deferred_ = false;   // what comes in the open step is not sent before its end
+  bool has_results_ = false;   // of the last synchronised step
+  Window window_;
+  bool is_window_over_ = false;  // the next step begins a new one
 
   TensorTable tensors_;
+  std::vector<int32_t> expected_fires_;  // by id, as they were given or learned
   std::optional<SavedPlan> given_plan_;
   Plan plan_;
   bool is_sealed_ = false;
-  std::vector<uint64_t> views_;  // arena mode: of each tensor in the arena; never changes
+  std::vector<uint64_t> views_;           // arena mode: of each tensor in the arena; never changes
+  std::vector<uint64_t> result_offsets_;  // in the arena, by the plan of the last step
   Arena arena_;
   std::unique_ptr<Readiness> readiness_;
   Collective collective_;
-  int64_t* verdict_ = nullptr;       // in the arena
-  uint32_t verdict_segment_ = 0;     // the last, and the last stretch
-  std::vector<std::byte*> sources_;  // copy mode: where results go, by id
+  // In the arena: the verdict and, with KEEP, for each tensor 1 if it was used. Reduced with MAX.
+  int32_t* news_ = nullptr;
+  uint32_t first_news_segment_ = 0;  // to the last; and stretches
+  // Copy mode, by id: where the gradient came from, and its result goes.
+  std::unique_ptr<std::atomic<std::byte*>[]> sources_;
+  std::unique_ptr<std::atomic<bool>[]> is_delivered_;  // copy mode: by result(), before step_end()
+  std::vector<std::vector<std::byte>> kept_;  // arena and KEEP, by id: what stood in unused views
   BucketTimes times_;
   std::vector<noria_bucket_info> infos_;
   std::unique_ptr<Arrival> arrival_;  // while a step is still to be observed

@@ -24,7 +24,9 @@ struct ReducerConfig {
   Order order = Order::reverse;
   AverageMode average = AverageMode::post;
   noria_dtype wire_dtype = 0;  // 0: as the gradient
-  uint64_t given_plan = 0;  // fingerprint of a loaded plan; 0: none
+  uint64_t given_plan = 0;     // fingerprint of a loaded plan; 0: none
+  uint32_t unused = NORIA_UNUSED_ERROR;
+  bool static_graph = false;
 };
 
 }  // namespace noria::bucketing

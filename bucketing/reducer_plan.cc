@@ -229,6 +229,7 @@ Outcome<Ok> Reducer::install_plan() {
     NORIA_TRY(ring->exchange_parts(collective_, now_ns() + host_.start_timeout));
   describe_buckets();
   readiness_ = std::move(readiness);
+  expect_fires();
   return Ok{};
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -24,6 +25,7 @@ Outcome<Ok> Reducer::seal() {
   }();
   NORIA_TRY(agree_on_success(made, "reducer seal, memory", ask_all));
 
+  make_tables();
   NORIA_TRY(install_plan());
   if (config_.plan == PlanKind::planned && !given_plan_) NORIA_TRY(measure_link(ask_all));
   if (observes()) arrival_ = std::make_unique<Arrival>(tensors_.size());
@@ -31,6 +33,20 @@ Outcome<Ok> Reducer::seal() {
   is_sealed_ = true;
   phase_ = Phase::idle;
   return Ok{};
+}
+
+// What is kept of each tensor from step to step, whatever the plan.
+void Reducer::make_tables() {
+  const size_t copied = config_.arena ? 0 : tensors_.size();
+  sources_.reset(new std::atomic<std::byte*>[copied] {});
+  is_delivered_.reset(new std::atomic<bool>[copied] {});
+  kept_.resize(config_.arena && keeps_ ? tensors_.size() : 0);
+  window_.restart(tensors_.size());
+}
+
+void Reducer::expect_fires() {
+  for (uint32_t id = 0; id < tensors_.size(); ++id)
+    readiness_->expect(id, is_learning_ ? Readiness::kUncertain : expected_fires_[id]);
 }
 
 std::vector<PlanTensor> Reducer::plan_tensors() const {
@@ -51,9 +67,9 @@ Outcome<Ok> Reducer::refuse_integer_average() const {
   return Ok{};
 }
 
-// Behind the buckets lies the verdict, then the narrow image of the buckets, element for element.
+// Behind the buckets lies the news, then the narrow image of the buckets, element for element.
 uint64_t Reducer::wire_offset() const {
-  return align_up(plan_.arena_bytes + sizeof(*verdict_), kBucketAlign);
+  return align_up(plan_.arena_bytes + news_count() * sizeof(*news_), kBucketAlign);
 }
 
 uint64_t Reducer::wire_bytes() const {
@@ -79,7 +95,7 @@ void Reducer::travel_narrow(Part& part) const {
   part.in = part.out;
 }
 
-// The buckets in launch order, then the verdict.
+// The buckets in launch order, then the news, which lie behind them in the arena.
 void Reducer::build_collective() {
   collective_.parts.clear();
   for (const Bucket& bucket : plan_.buckets) {
@@ -94,21 +110,22 @@ void Reducer::build_collective() {
                                  .out_region = arena_.region()});
     if (wire_bytes() != 0 && bucket.dtype == NORIA_FLOAT32) travel_narrow(collective_.parts.back());
   }
-  std::byte* const verdict = arena_.base() + plan_.arena_bytes;
-  verdict_ = reinterpret_cast<int64_t*>(verdict);
-  collective_.parts.push_back({.in = verdict,
-                               .out = verdict,
-                               .count = 1,
-                               .dtype = NORIA_INT64,
+  std::byte* const news = arena_.base() + plan_.arena_bytes;
+  news_ = reinterpret_cast<int32_t*>(news);
+  collective_.parts.push_back({.in = news,
+                               .out = news,
+                               .count = news_count(),
+                               .dtype = NORIA_INT32,
                                .op = NORIA_MAX,
                                .in_region = arena_.region(),
                                .out_region = arena_.region()});
   prepare(collective_, static_cast<uint32_t>(host_.size));
-  verdict_segment_ = static_cast<uint32_t>(collective_.segments.size() - 1);
+  first_news_segment_ = 0;
+  while (collective_.segments[first_news_segment_].part < plan_.buckets.size())
+    ++first_news_segment_;
   collective_.timeout_ns =
       config_.step_timeout != 0 ? config_.step_timeout : host_.collective_timeout;
 
-  sources_.assign(config_.arena ? 0 : tensors_.size(), nullptr);
   times_ = BucketTimes(plan_.buckets.size());
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/counters.hpp"
 #include "base/units.hpp"
@@ -11,7 +12,7 @@ namespace noria::bucketing {
 
 // ---- begin --------------------------------------------------------------------------------------
 
-Outcome<Ok> Reducer::step_begin() {
+Outcome<Ok> Reducer::step_begin(bool accumulates) {
   if (phase_ == Phase::registering)
     return Failure{NORIA_E_STATE, "noria_step_begin() comes after noria_reducer_seal()"};
   if (phase_ == Phase::open)
@@ -22,26 +23,41 @@ Outcome<Ok> Reducer::step_begin() {
     return Failure{NORIA_E_STATE, "step " + std::to_string(step_ - 1) +
                                       " failed: call noria_reducer_reset() on every rank first"};
   // acquire: pairs with release where the step before ended, maybe another reducer's.
-  if (host_.is_step_open->exchange(true, std::memory_order_acquire))
+  if (!accumulates && host_.is_step_open->exchange(true, std::memory_order_acquire))
     return Failure{NORIA_E_STATE,
                    "another reducer has a step open on this communicator: end it first, or give "
                    "each reducer a communicator of its own"};
 
   begun_ns_ = now_ns();
+  has_results_ = false;
+  accumulates_ = accumulates;
+  is_deferred_ = accumulates || is_learning_;
   readiness_->restart();
   if (arrival_ != nullptr) arrival_->restart();
+  if (std::exchange(is_window_over_, false)) window_.restart(tensors_.size());
+  if (!accumulates) start_collective();
+  phase_ = Phase::open;
+  gate_.open();
+  return Ok{};
+}
+
+void Reducer::start_collective() {
+  result_offsets_ = plan_.offsets;
   times_.restart();  // published by gate_.open()
   moved_before_ = moved_bytes();
   for (Part& part : collective_.parts) part.start_ns = part.end_ns = part.wire_ns = 0;
+  if (!config_.arena)
+    for (uint32_t id = 0; id < tensors_.size(); ++id)
+      is_delivered_[id].store(false, std::memory_order_relaxed);  // published by gate_.open()
   collective_.failure = {NORIA_OK, {}};
   // relaxed: published by submit().
   collective_.state.store(Collective::State::queued, std::memory_order_relaxed);
   // Now, not with the first gradient: while the backward pass begins, the ranks greet each other
   // and post what the first bucket needs. One rank has nothing to send before the end.
   if (host_.size > 1) host_.engine->submit(collective_, true);
-  phase_ = Phase::open;
-  gate_.open();
-  return Ok{};
+  // Of what a static graph never uses nothing will come.
+  for (uint32_t id = 0; id < tensors_.size() && config_.static_graph; ++id)
+    if (readiness_->expected(id) == 0) contribute(id, window_.used(id));
 }
 
 // ---- gradients ----------------------------------------------------------------------------------
@@ -62,25 +78,57 @@ struct LeaveOnExit {
 
 Outcome<Ok> Reducer::grad_ready(uint32_t id, const void* grad) {
   if (!gate_.enter()) [[unlikely]]
-    return no_step_open();
+    return no_step_open("noria_grad_ready()");
   const LeaveOnExit inside{gate_};
-  if (id >= readiness_->tensors()) [[unlikely]]
+  Readiness& readiness = *readiness_;
+  if (id >= readiness.tensors()) [[unlikely]]
     return unknown_id(id);
-  const Readiness::Home& home = readiness_->home(id);
+  const Readiness::Home& home = readiness.home(id);
   const bool is_pointer_good = config_.arena
                                    ? grad == nullptr || grad == arena_.base() + home.offset
                                    : grad != nullptr || home.bytes == 0;
   if (!is_pointer_good) [[unlikely]]
     return wrong_pointer(id);
-  if (!readiness_->give(id)) [[unlikely]]
-    return given_twice(id);
+  auto* const source = static_cast<std::byte*>(const_cast<void*>(grad));
+  // step_end() writes the result where the gradient came from: the caller owns that memory.
+  // relaxed: fire() publishes it.
+  if (!config_.arena) sources_[id].store(source, std::memory_order_relaxed);
+  const Readiness::Fire fire = readiness.fire(id);
+  if (fire == Readiness::Fire::late) [[unlikely]]
+    return came_late(id);
   if (arrival_ != nullptr) [[unlikely]]
     arrival_->note(id);
+  if (fire == Readiness::Fire::early || is_deferred_) return Ok{};
   if (config_.arena)
     take_stretches(home);
   else
-    copy_in(id, static_cast<const std::byte*>(grad));
+    copy_in(id, source);
   return Ok{};
+}
+
+Outcome<Ok> Reducer::grad_unused(std::span<const uint32_t> ids) {
+  if (!gate_.enter()) return no_step_open("noria_grad_unused()");
+  const LeaveOnExit inside{gate_};
+  for (const uint32_t id : ids)
+    if (id >= readiness_->tensors()) return unknown_id(id);
+  for (const uint32_t id : ids) {
+    if (!readiness_->close(id)) return came_late(id);
+    if (!is_deferred_) contribute(id, readiness_->fires(id) > 0 || window_.used(id));
+  }
+  return Ok{};
+}
+
+// What earlier passes of the window, or fires of this one, brought; zeros where that is nothing.
+void Reducer::contribute(uint32_t id, bool is_used) {
+  if (is_used && !config_.arena)  // relaxed: the fire that stored it was acquired
+    return copy_in(id, sources_[id].load(std::memory_order_relaxed));
+  const Readiness::Home& home = readiness_->home(id);
+  if (!is_used) {
+    std::byte* const slot = arena_.base() + home.offset;
+    if (!kept_.empty()) kept_[id].assign(slot, slot + home.bytes);
+    std::memset(slot, 0, home.bytes);
+  }
+  take_stretches(home);
 }
 
 void Reducer::take_stretches(const Readiness::Home& home) {
@@ -94,12 +142,10 @@ void Reducer::take_stretches(const Readiness::Home& home) {
 
 // Segment by segment, so that the ring sends the head of a large tensor while its tail is copied.
 void Reducer::copy_in(uint32_t id, const std::byte* grad) {
-  const Readiness::Home& home = readiness_->home(id);
-  // step_end() writes the result where the gradient came from: the caller owns that memory.
-  sources_[id] = const_cast<std::byte*>(grad);
+  Readiness& readiness = *readiness_;
+  const Readiness::Home home = readiness.home(id);  // a copy: it does not change under the memcpy
   std::byte* const slot = arena_.base() + home.offset;
   const Nanoseconds given = home.bytes >= kLongCopy ? time_before_copy() : 0;
-  Readiness& readiness = *readiness_;
   const uint32_t end = home.end_stretch();
   uint64_t done = 0;
   for (uint32_t s = home.first_stretch; s < end; ++s) {
@@ -118,10 +164,10 @@ void Reducer::on_stretch_ready(uint32_t stretch, Nanoseconds given) {
   host_.engine->wake();
 }
 
-Failure Reducer::no_step_open() const {
-  return Failure{NORIA_E_STATE,
-                 "noria_grad_ready() with no step open: it comes after noria_step_begin(), and "
-                 "every call must return before noria_step_end() is called"};
+Failure Reducer::no_step_open(const char* call) const {
+  return Failure{NORIA_E_STATE, std::string(call) +
+                                    " with no step open: it comes after noria_step_begin(), and "
+                                    "every call must return before noria_step_end() is called"};
 }
 
 Failure Reducer::wrong_pointer(uint32_t id) const {
@@ -132,17 +178,34 @@ Failure Reducer::wrong_pointer(uint32_t id) const {
                                     : ": the gradient is NULL")};
 }
 
-Failure Reducer::given_twice(uint32_t id) const {
-  return Failure{NORIA_E_DUP_READY,
-                 "tensor " + tensors_.describe(id) +
-                     " was given before in this step, which fails on all ranks: call "
-                     "noria_grad_ready() once, after the gradient was accumulated"};
+Failure Reducer::came_late(uint32_t id) const {
+  const int32_t fires = readiness_->expected(id);
+  const std::string times = fires == 1 ? "once" : std::to_string(fires) + " times";
+  std::string why =
+      " was given before in this step, which fails on all ranks: call "
+      "noria_grad_ready() " +
+      times + ", after the gradient was accumulated, or say in expected_fires how often";
+  if (config_.static_graph && !is_learning_)
+    why = " came " + (fires == 0 ? std::string("never") : times) +
+          " in the first step, from which the static graph was learned, and more often now: the "
+          "step fails on all ranks; set static_graph to 0 where the graph changes";
+  if (readiness_->is_closed(id))
+    why =
+        " was declared unused before in this step, which fails on all ranks: call "
+        "noria_grad_unused() once, when no gradient will come";
+  return Failure{NORIA_E_DUP_READY, "tensor " + tensors_.describe(id) + why};
 }
 
 // ---- end ----------------------------------------------------------------------------------------
 
 Outcome<noria_step_info> Reducer::step_end() {
   if (phase_ != Phase::open) return Failure{NORIA_E_STATE, "noria_step_end() with no step open"};
+  if (accumulates_) {
+    gate_.close();
+    end_pass(false);
+    phase_ = Phase::idle;
+    return step_info(step_, begun_ns_, now_ns(), {});
+  }
   NORIA_TRY(finish(false));
   last_step_ = describe_step(now_ns());
   if (arrival_ != nullptr) NORIA_TRY(adopt_arrival());
@@ -152,29 +215,47 @@ Outcome<noria_step_info> Reducer::step_end() {
 Outcome<Ok> Reducer::reset() {
   if (phase_ == Phase::registering)
     return Failure{NORIA_E_STATE, "noria_reducer_reset() comes after noria_reducer_seal()"};
-  if (phase_ == Phase::open) {
+  if (phase_ == Phase::open && accumulates_) {
+    gate_.close();
+  } else if (phase_ == Phase::open) {
     const Outcome<Ok> ended = finish(true);  // ABORTED everywhere, which is what was asked for
     if (!ended.is_ok() && ended.failure().code != NORIA_E_ABORTED) return ended.failure();
   }
   if (host_.engine->failed()) return host_.engine->failure();
+  window_.restart(tensors_.size());
   phase_ = Phase::idle;
   return Ok{};
+}
+
+// The gate is closed: nothing fires any more.
+void Reducer::end_pass(bool is_last) {
+  window_.add(*readiness_, {.must_all_come = config_.unused == NORIA_UNUSED_ERROR,
+                            .is_learned = config_.static_graph && !is_learning_,
+                            .is_last = is_last});
+  if (!is_last && is_learning_) learn();
+}
+
+// From now on each pass of the graph is like this one. A tensor that took no part, though all must
+// come, is still waited for.
+void Reducer::learn() {
+  const int32_t least = config_.unused == NORIA_UNUSED_ERROR ? 1 : 0;
+  for (uint32_t id = 0; id < tensors_.size(); ++id)
+    expected_fires_[id] = std::max(least, readiness_->fires(id));
+  is_learning_ = false;
+  expect_fires();
 }
 
 // Runs the open step to its end whatever this rank missed, so that no other rank waits for it.
 Outcome<Ok> Reducer::finish(bool was_reset) {
   gate_.close();
-  const std::vector<uint32_t> not_given = readiness_->those(Readiness::Given::no);
-  const Complaints complaints{.missing = was_reset ? std::vector<uint32_t>{} : not_given,
-                              .twice = readiness_->those(Readiness::Given::twice),
-                              .was_reset = was_reset};
-  for (const uint32_t id : not_given) {
-    const Readiness::Home& home = readiness_->home(id);
-    std::memset(arena_.base() + home.offset, 0, home.bytes);
-    take_stretches(home);
-  }
-  *verdict_ = verdict_of(complaints);
-  readiness_->take(verdict_segment_);
+  end_pass(true);
+  is_window_over_ = true;
+  Complaints complaints = window_.complaints();
+  if (was_reset) complaints = {.was_reset = true};
+  // Of a deferred pass nothing was contributed yet; of another, what did not come often enough.
+  for (uint32_t id = 0; id < tensors_.size(); ++id)
+    if (is_deferred_ || readiness_->owed(id) != 0) contribute(id, window_.used(id));
+  tell_news(complaints);
   if (host_.size > 1)
     host_.engine->wake();
   else
@@ -187,18 +268,39 @@ Outcome<Ok> Reducer::finish(bool was_reset) {
   Outcome<Ok> outcome = judge(complaints);
   phase_ = outcome.is_ok() ? Phase::idle : Phase::failed;
   ++step_;
+  has_results_ = outcome.is_ok();
+  if (has_results_) {
+    put_back_unused();
+    if (is_learning_) learn();
+  }
   // release: pairs with acquire where the communicator lets the next collective in.
   host_.is_step_open->store(false, std::memory_order_release);
   return outcome;
 }
 
+// This rank's part of the news is ready with it.
+void Reducer::tell_news(const Complaints& complaints) {
+  news_[0] = verdict_of(complaints);
+  for (uint32_t id = 0; id < tensors_.size() && keeps_; ++id)
+    news_[1 + id] = window_.used(id) ? 1 : 0;
+  for (uint32_t s = first_news_segment_; s < collective_.segments.size(); ++s) readiness_->take(s);
+}
+
+void Reducer::put_back_unused() {
+  for (uint32_t id = 0; id < kept_.size(); ++id) {
+    if (!kept_[id].empty() && !is_used_by_any(id))
+      std::copy(kept_[id].begin(), kept_[id].end(), arena_.base() + readiness_->home(id).offset);
+    kept_[id].clear();
+  }
+}
+
 // All ranks share the verdict, so that either none of them or every one asks for the reasons.
 Outcome<Ok> Reducer::judge(const Complaints& mine) const {
   if (collective_.failure.code != NORIA_OK) return collective_.failure;
-  if (*verdict_ == 0) return Ok{};
+  if (news_[0] == 0) return Ok{};
   NORIA_TRY_ASSIGN(const auto descriptions,
                    gather(collective_.timeout_ns)("step verdict", describe(mine, tensors_)));
-  return compose_failure(*verdict_, step_, descriptions);
+  return compose_failure(news_[0], step_, descriptions);
 }
 
 // A bucket's results are copied as soon as they are there, while later buckets are on the wire. If
@@ -220,13 +322,17 @@ bool Reducer::has_result(size_t bucket) {
   return plan_.buckets[bucket].bytes == 0 || collective_.parts[bucket].has_ended();
 }
 
+// Of what this rank did not bring, nobody knows where the result should go: result() shows it. What
+// result() delivered may have been changed since.
 void Reducer::copy_out(const Bucket& bucket) {
   for (const uint32_t id : bucket.tensors) {
     const Readiness::Home& home = readiness_->home(id);
     const ArenaRange part = part_in_bucket(bucket, home.range());
-    if (part.bytes() != 0)
-      std::memcpy(sources_[id] + (part.begin - home.offset), arena_.base() + part.begin,
-                  part.bytes());
+    // relaxed: whoever stored them is out of the gate.
+    if (part.bytes() == 0 || !window_.used(id) || is_delivered_[id].load(std::memory_order_relaxed))
+      continue;
+    std::memcpy(sources_[id].load(std::memory_order_relaxed) + (part.begin - home.offset),
+                arena_.base() + part.begin, part.bytes());
   }
 }
 

@@ -11,7 +11,22 @@ constexpr size_t kShownTensors = 8;
 constexpr size_t kShownRanks = 8;
 constexpr size_t kShownName = 96;  // bytes of a name
 
-std::string names(const std::vector<uint32_t>& ids, const TensorTable& tensors) {
+const char* advice(noria_status code) {
+  switch (code) {
+    case NORIA_E_MISSING:
+      return "call noria_grad_ready() for every tensor in every step as often as is expected of "
+             "it, "
+             "and noria_grad_unused() for those that took no part";
+    case NORIA_E_DUP_READY:
+      return "call noria_grad_ready() once a tensor and step, after its gradient was accumulated, "
+             "or say in expected_fires how often";
+    default: return "call noria_reducer_reset() on every rank, then begin the next step";
+  }
+}
+
+}  // namespace
+
+std::string names_of(const std::vector<uint32_t>& ids, const TensorTable& tensors) {
   std::string text;
   for (size_t i = 0; i < ids.size() && i < kShownTensors; ++i) {
     const std::string& name = tensors[ids[i]].name;
@@ -24,28 +39,15 @@ std::string names(const std::vector<uint32_t>& ids, const TensorTable& tensors) 
          (tensors.size() == 1 ? " tensor)" : " tensors)");
 }
 
-const char* advice(noria_status code) {
-  switch (code) {
-    case NORIA_E_MISSING:
-      return "call noria_grad_ready() for every tensor in every step, with zeros where a parameter "
-             "took no part";
-    case NORIA_E_DUP_READY:
-      return "call noria_grad_ready() once a tensor and step, after its gradient was accumulated";
-    default: return "call noria_reducer_reset() on every rank, then begin the next step";
-  }
-}
-
-}  // namespace
-
-int64_t verdict_of(const Complaints& complaints) {
+int32_t verdict_of(const Complaints& complaints) {
   if (complaints.was_reset) return -NORIA_E_ABORTED;
-  if (!complaints.missing.empty()) return -NORIA_E_MISSING;
-  if (!complaints.twice.empty()) return -NORIA_E_DUP_READY;
+  if (!complaints.missing.empty() || !complaints.partly.empty()) return -NORIA_E_MISSING;
+  if (!complaints.late.empty()) return -NORIA_E_DUP_READY;
   return 0;
 }
 static_assert(-NORIA_E_ABORTED > -NORIA_E_MISSING && -NORIA_E_MISSING > -NORIA_E_DUP_READY);
 
-noria_status code_of(int64_t verdict) { return static_cast<noria_status>(-verdict); }
+noria_status code_of(int32_t verdict) { return static_cast<noria_status>(-verdict); }
 
 std::string describe(const Complaints& complaints, const TensorTable& tensors) {
   std::string text;
@@ -53,12 +55,14 @@ std::string describe(const Complaints& complaints, const TensorTable& tensors) {
     text += (text.empty() ? "" : " and ") + complaint;
   };
   if (complaints.was_reset) add("was reset in the midst of the step");
-  if (!complaints.missing.empty()) add("did not give " + names(complaints.missing, tensors));
-  if (!complaints.twice.empty()) add("gave twice " + names(complaints.twice, tensors));
+  if (!complaints.missing.empty()) add("did not give " + names_of(complaints.missing, tensors));
+  if (!complaints.partly.empty())
+    add("gave less often than expected " + names_of(complaints.partly, tensors));
+  if (!complaints.late.empty()) add("gave too often " + names_of(complaints.late, tensors));
   return text;
 }
 
-Failure compose_failure(int64_t verdict, uint64_t step,
+Failure compose_failure(int32_t verdict, uint64_t step,
                         const std::vector<std::string>& descriptions) {
   std::string text = "step " + std::to_string(step) + " failed: ";
   size_t shown = 0, complaining = 0;

@@ -1,6 +1,6 @@
 // Verdict: how a step ended, as each rank must learn it in that very step.
 //
-// Every rank gives one int64, 0 for no complaint, and the step's last part reduces them with MAX:
+// Every rank gives one number, 0 for no complaint, and the step's last part reduces them with MAX:
 // the gravest complaint wins on all ranks alike. Only if it is not 0 do the ranks exchange the
 // texts, of which each composes the same failure.
 //
@@ -20,22 +20,26 @@ namespace noria::bucketing {
 
 // What one rank found wrong with its own step.
 struct Complaints {
-  std::vector<uint32_t> missing;  // ids
-  std::vector<uint32_t> twice;
-  bool was_reset = false;  // left half-way; then nothing is missing
+  std::vector<uint32_t> missing;  // ids; of those that never came
+  std::vector<uint32_t> partly;   // came, but less often than is expected of them
+  std::vector<uint32_t> late;     // came again after they were given or declared unused
+  bool was_reset = false;         // left half-way; then nothing is missing
 
-  bool is_any() const { return was_reset || !missing.empty() || !twice.empty(); }
+  bool is_any() const { return was_reset || !missing.empty() || !partly.empty() || !late.empty(); }
 };
 
 // 0, or the code that the complaints stand for: ABORTED before MISSING before DUP_READY.
-int64_t verdict_of(const Complaints& complaints);
-noria_status code_of(int64_t verdict);
+int32_t verdict_of(const Complaints& complaints);
+noria_status code_of(int32_t verdict);
+
+// "'a', 'b' (2 of 161 tensors)"; long lists and names are cut.
+std::string names_of(const std::vector<uint32_t>& ids, const TensorTable& tensors);
 
 // "did not give 'a', 'b' (2 of 161 tensors)"; empty without complaints. At most about 1 KiB.
 std::string describe(const Complaints& complaints, const TensorTable& tensors);
 
 // The failure that all ranks return; `descriptions` in rank order.
-Failure compose_failure(int64_t verdict, uint64_t step,
+Failure compose_failure(int32_t verdict, uint64_t step,
                         const std::vector<std::string>& descriptions);
 
 }  // namespace noria::bucketing

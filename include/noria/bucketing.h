@@ -178,6 +178,13 @@ enum { NORIA_ORDER_REVERSE = 0, NORIA_ORDER_ARRIVAL = 1 };
  * vanish. SPLIT_SQRT: each gradient by the power of two next above the root of the number of ranks,
  * which rounds nothing, and the sum by the rest: what suits float16. */
 enum { NORIA_AVERAGE_POST = 0, NORIA_AVERAGE_PRE = 1, NORIA_AVERAGE_SPLIT_SQRT = 2 };
+/* What becomes of a tensor that took no part in a step on this rank. In every case the others get
+ * their average, to which this rank gave zeros. */
+enum {
+  NORIA_UNUSED_ERROR = 0, /* MISSING, unless noria_grad_unused() said so */
+  NORIA_UNUSED_ZERO = 1,  /* as if its gradient were zero */
+  NORIA_UNUSED_KEEP = 2   /* the same, but if no rank used it, its gradient stays as it was */
+};
 
 typedef struct {
   uint32_t struct_size;
@@ -194,11 +201,16 @@ typedef struct {
    * to it on every hop and added in float32, for half the bytes on the wire; results are the
    * rounded values, the same on all ranks, in float32. Takes half an arena more. */
   noria_dtype wire_dtype;
+  uint32_t unused; /* NORIA_UNUSED_ERROR, _ZERO or _KEEP */
+  /* 1: how often each tensor fires, and which never do, is learned in the first pass, which is sent
+   * in its step_end only; each pass after it must be the same, else the step fails. Which never
+   * fire is learned with _ZERO or _KEEP; their buckets are then sent without waiting for them. */
+  uint32_t static_graph;
 } noria_reducer_config;
 #define NORIA_REDUCER_CONFIG_INIT                                                  \
   {                                                                                \
     (uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0, NORIA_PLAN_DDP, \
-        NORIA_ORDER_REVERSE, 0, NORIA_AVERAGE_POST, 0                              \
+        NORIA_ORDER_REVERSE, 0, NORIA_AVERAGE_POST, 0, NORIA_UNUSED_ERROR, 0       \
   }
 
 typedef struct {
@@ -206,9 +218,12 @@ typedef struct {
   noria_dtype dtype;
   const char* name; /* NUL-terminated; used in errors and compared across ranks; copied */
   uint64_t numel;   /* 0 is fine */
+  /* Calls of noria_grad_ready() that make its gradient complete, as where a hook fires once for
+   * each use of a shared weight; the last brings the sum. 0: once. */
+  uint32_t expected_fires;
 } noria_tensor_desc;
 #define NORIA_TENSOR_DESC_INIT \
-  { (uint32_t)sizeof(noria_tensor_desc), NORIA_FLOAT32, NULL, 0 }
+  { (uint32_t)sizeof(noria_tensor_desc), NORIA_FLOAT32, NULL, 0, 0 }
 
 typedef struct {
   uint32_t struct_size;
@@ -250,23 +265,47 @@ NORIA_API noria_status noria_reducer_load_plan(noria_reducer* reducer, const cha
 NORIA_API noria_status noria_reducer_view(noria_reducer* reducer, uint32_t id, void** ptr,
                                           uint64_t* bytes);
 
-/* Opens a step. `flags` must be 0 in this version. Threads: one at a time. Blocks: no. */
+/* A step that only adds to the gradients: nothing is sent, step_end returns at once, and results
+ * come with the next step without this flag, to which each rank may come after as many steps of
+ * this kind as it likes. What was given in any of them counts as used in that one, and is sent in
+ * it, given again or not: in copy mode from the memory that was given last, which stays valid. */
+enum { NORIA_STEP_ACCUMULATE = 1 };
+
+/* Opens a step. `flags` is 0 or NORIA_STEP_ACCUMULATE. Threads: one at a time. Blocks: no. */
 NORIA_API noria_status noria_step_begin(noria_reducer* reducer, uint32_t flags);
 /* The gradient of `id` is complete. Copy mode: `grad` is read now, and written with the result in
- * step_end; it stays valid until then. Arena mode: `grad` is the view, or NULL. Twice in a step is
- * DUP_READY, here and in everybody's step_end. While step_end runs, or with no step open: STATE.
+ * step_end; it stays valid until then. Arena mode: `grad` is the view, or NULL. More often in a
+ * step than expected_fires is DUP_READY, here and in everybody's step_end. While step_end runs, or
+ * with no step open: STATE.
  * Threads: any, several at once. Blocks: no; no allocation; a system call only to wake the
  * communication thread when a piece of a bucket became complete and it sleeps. */
 NORIA_API noria_status noria_grad_ready(noria_reducer* reducer, uint32_t id, const void* grad,
                                         const noria_stream* producer);
+/* No gradient of these tensors will come in this step, so that their buckets need not wait for the
+ * end. With any policy it is no error. What came before in the step's window is sent, else zeros.
+ * One that was given or declared before is DUP_READY, here and in everybody's step_end.
+ * Threads: as noria_grad_ready(). Blocks: no. */
+NORIA_API noria_status noria_grad_unused(noria_reducer* reducer, const uint32_t* ids,
+                                         uint32_t count);
+/* Where the result of `id` is. In an open step: waits at most timeout_ms (0: the step's time-out)
+ * for the bucket of a tensor that was given here, as an optimiser does that runs in the backward
+ * pass; if the step fails later, so did this result. After step_end: of that step, also of tensors
+ * that this rank did not give, until the next step begins. Copy mode: in the memory that was given,
+ * where it was, which step_end then leaves alone; else in noria's. Arena mode: in the view, which
+ * may be read but not written until step_end. NULL with KEEP for a tensor that no rank used.
+ * Threads: as noria_grad_ready(), for one tensor one at a time. Blocks: in an open step. */
+NORIA_API noria_status noria_grad_result(noria_reducer* reducer, uint32_t id,
+                                         const noria_stream* consumer, uint32_t timeout_ms,
+                                         const void** result);
 /* Waits until every bucket is reduced. If a rank missed a tensor, or was ready twice, every rank
  * gets that failure in this same step, naming tensors and ranks; results are then undefined until
  * noria_reducer_reset(). `report` may be NULL.
  * Threads: one at a time. Blocks: until the result is there. */
 NORIA_API noria_status noria_step_end(noria_reducer* reducer, const noria_stream* consumer,
                                       noria_step_report* report);
-/* After a failed step, or in the midst of one: back to between steps. A step left half-way fails on
- * the other ranks with ABORTED. Threads: one at a time. Blocks: as step_end. */
+/* After a failed step, or in the midst of one: back to between steps, and what was accumulated does
+ * not count. A step left half-way fails on the other ranks with ABORTED.
+ * Threads: one at a time. Blocks: as step_end. */
 NORIA_API noria_status noria_reducer_reset(noria_reducer* reducer);
 /* Threads: one, no other call under way. Blocks: briefly. */
 NORIA_API void noria_reducer_destroy(noria_reducer* reducer);

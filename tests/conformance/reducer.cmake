@@ -1,2 +1,4 @@
-noria_test(NAME reducer_test LABELS conformance SOURCES conformance/reducer_test.cc
-           support/thread_ranks.cc LIBS noria_bucketing)
+foreach(name reducer reducer_steps)
+  noria_test(NAME ${name}_test LABELS conformance LIBS noria_bucketing
+             SOURCES conformance/${name}_test.cc support/thread_ranks.cc)
+endforeach()

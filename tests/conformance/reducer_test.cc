@@ -7,95 +7,22 @@
 
 #include "tests/support/gradients.hpp"
 #include "tests/support/look_at.hpp"
+#include "tests/support/rank_reducer.hpp"
 #include "tests/support/thread_ranks.hpp"
 
 namespace noria::bucketing {
 namespace {
 
 using test::Bytes;
+using test::expect_failure;
+using test::expect_ok;
+using test::RankReducer;
+using test::small_buckets;
 using test::ThreadRanks;
 
 const std::vector<noria_dtype> kFloats{NORIA_FLOAT32, NORIA_FLOAT64, NORIA_FLOAT16, NORIA_BFLOAT16};
 const std::vector<noria_dtype> kAll{NORIA_FLOAT32,  NORIA_FLOAT64, NORIA_FLOAT16,
                                     NORIA_BFLOAT16, NORIA_INT32,   NORIA_INT64};
-
-template <class T>
-void expect_ok(const Outcome<T>& outcome) {
-  EXPECT_TRUE(outcome.is_ok()) << outcome.failure().text;
-}
-template <class T>
-void expect_failure(const Outcome<T>& outcome, noria_status code, const std::string& part) {
-  ASSERT_FALSE(outcome.is_ok());
-  EXPECT_EQ(outcome.failure().code, code) << outcome.failure().text;
-  EXPECT_NE(outcome.failure().text.find(part), std::string::npos) << outcome.failure().text;
-}
-
-// A rank's reducer and its gradients.
-class RankReducer {
- public:
-  RankReducer(const ReducerHost& host, const ReducerConfig& config, const std::vector<Tensor>& of)
-      : model(of), reducer(host, config), rank(host.rank), is_arena_(config.arena) {
-    for (const Tensor& tensor : model)
-      expect_ok(reducer.add(tensor.name, tensor.dtype, tensor.numel));
-  }
-
-  Outcome<Ok> give(uint32_t id, uint64_t step) {
-    const Bytes value = test::gradient(rank, step, model[id]);
-    if (is_arena_) {
-      const auto view = reducer.view(id).value();
-      std::copy(value.begin(), value.end(), reinterpret_cast<Bytes::value_type*>(view.data()));
-      return reducer.grad_ready(id, id % 2 == 0 ? nullptr : view.data());
-    }
-    memory_.resize(model.size());
-    memory_[id] = value;
-    return reducer.grad_ready(id, memory_[id].data());
-  }
-
-  // Gives `order` from several threads, each its share of it.
-  void give_all(const std::vector<uint32_t>& order, uint64_t step, unsigned threads) {
-    memory_.resize(model.size());
-    std::vector<std::thread> givers;
-    for (unsigned t = 0; t < threads; ++t)
-      givers.emplace_back([&, t] {
-        for (size_t i = t; i < order.size(); i += threads) expect_ok(give(order[i], step));
-      });
-    for (std::thread& giver : givers) giver.join();
-  }
-
-  const void* result(uint32_t id) const {
-    return is_arena_ ? static_cast<const void*>(reducer.view(id).value().data())
-                     : memory_[id].data();
-  }
-  Bytes all_results() const {
-    Bytes all;
-    for (uint32_t id = 0; id < model.size(); ++id) {
-      const auto* bytes = static_cast<const char*>(result(id));
-      all.insert(all.end(), bytes, bytes + model[id].numel * dtype_bytes(model[id].dtype));
-    }
-    return all;
-  }
-  void expect_results(uint64_t step, int32_t ranks, noria_op op) const {
-    for (uint32_t id = 0; id < model.size(); ++id)
-      test::expect_reduced(result(id), model[id], step, ranks, op);
-  }
-
-  const std::vector<Tensor> model;
-  Reducer reducer;
-  const int32_t rank;
-
- private:
-  const bool is_arena_;
-  std::vector<Bytes> memory_;
-};
-
-// Small caps, so that a small model has several buckets.
-ReducerConfig small_buckets(bool arena, noria_op op = NORIA_AVG, PlanKind plan = PlanKind::ddp) {
-  return {
-      .arena = arena,
-      .caps = {.first_bucket_bytes = 4_KiB, .bucket_bytes = 512_KiB, .last_bucket_bytes = 16_KiB},
-      .op = op,
-      .plan = plan};
-}
 
 // ---- results ------------------------------------------------------------------------------------
 
@@ -583,29 +510,29 @@ TEST(Reducer, A_rank_that_gives_nothing_holds_up_nobody) {
 }
 
 TEST(Reducer, A_tensor_given_twice_fails_there_and_then_on_all_ranks) {
-  expect_step_fails_everywhere(2, NORIA_E_DUP_READY, "rank 1 gave twice 't20' (1 of 52 tensors)",
-                               [](RankReducer& mine) {
-                                 for (uint32_t id = 0; id < mine.model.size(); ++id) {
-                                   expect_ok(mine.give(id, 0));
-                                   if (mine.rank == 1 && id == 20)
-                                     expect_failure(mine.give(id, 0), NORIA_E_DUP_READY, "'t20'");
-                                 }
-                               });
+  expect_step_fails_everywhere(
+      2, NORIA_E_DUP_READY, "rank 1 gave too often 't20' (1 of 52 tensors)", [](RankReducer& mine) {
+        for (uint32_t id = 0; id < mine.model.size(); ++id) {
+          expect_ok(mine.give(id, 0));
+          if (mine.rank == 1 && id == 20)
+            expect_failure(mine.give(id, 0), NORIA_E_DUP_READY, "'t20'");
+        }
+      });
 }
 
 TEST(Reducer, Complaints_of_several_ranks_are_all_told) {
-  expect_step_fails_everywhere(
-      3, NORIA_E_MISSING,
-      "step 0 failed: rank 0 did not give 't3' (1 of 52 tensors); rank 2 gave twice 't4' (1 of 52 "
-      "tensors); call",
-      [](RankReducer& mine) {
-        for (uint32_t id = 0; id < mine.model.size(); ++id) {
-          if (mine.rank == 0 && id == 3) continue;
-          expect_ok(mine.give(id, 0));
-          if (mine.rank == 2 && id == 4)
-            expect_failure(mine.give(id, 0), NORIA_E_DUP_READY, "'t4'");
-        }
-      });
+  expect_step_fails_everywhere(3, NORIA_E_MISSING,
+                               "step 0 failed: rank 0 did not give 't3' (1 of 52 tensors); rank 2 "
+                               "gave too often 't4' (1 of 52 "
+                               "tensors); call",
+                               [](RankReducer& mine) {
+                                 for (uint32_t id = 0; id < mine.model.size(); ++id) {
+                                   if (mine.rank == 0 && id == 3) continue;
+                                   expect_ok(mine.give(id, 0));
+                                   if (mine.rank == 2 && id == 4)
+                                     expect_failure(mine.give(id, 0), NORIA_E_DUP_READY, "'t4'");
+                                 }
+                               });
 }
 
 TEST(Reducer, One_rank_alone_has_the_same_rules) {

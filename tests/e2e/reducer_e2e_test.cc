@@ -345,7 +345,7 @@ TEST(Job, A_missing_tensor_fails_the_step_on_all_ranks_by_name) {
 }
 
 TEST(Job, A_tensor_given_twice_fails_there_and_then_on_all_ranks) {
-  expect_step_fails_everywhere(2, NORIA_E_DUP_READY, "rank 1 gave twice 't20'",
+  expect_step_fails_everywhere(2, NORIA_E_DUP_READY, "rank 1 gave too often 't20'",
                                [](RankOfJob& mine) {
                                  for (uint32_t id = 0; id < mine.model.size(); ++id) {
                                    expect_ok(mine.give(id, 0));
@@ -443,6 +443,12 @@ TEST(Api, Null_and_nonsense_are_refused_by_name) {
   config.wire_dtype = NORIA_FLOAT32;
   expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "wire_dtype is 7");
   config.wire_dtype = 0;
+  config.unused = 3;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "unused is 3");
+  config.unused = NORIA_UNUSED_ERROR;
+  config.static_graph = 2;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "static_graph is 2");
+  config.static_graph = 0;
   config.struct_size = 0;
   expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "struct_size is 0");
   config.struct_size = sizeof config;
@@ -468,8 +474,14 @@ TEST(Api, Null_and_nonsense_are_refused_by_name) {
   uint64_t bytes = 0;
   expect_failure(noria_reducer_view(reducer, id, &view, &bytes), NORIA_E_STATE, "set arena to 1");
   expect_failure(noria_reducer_view(reducer, id, nullptr, &bytes), NORIA_E_ARG, "ptr is NULL");
-  expect_failure(noria_step_begin(reducer, 1), NORIA_E_ARG, "flags");
+  expect_failure(noria_step_begin(reducer, 2), NORIA_E_ARG, "flags are 2");
   expect_failure(noria_step_begin(nullptr, 0), NORIA_E_ARG, "reducer is NULL");
+  expect_failure(noria_grad_unused(nullptr, nullptr, 0), NORIA_E_ARG, "reducer is NULL");
+  expect_failure(noria_grad_unused(reducer, nullptr, 1), NORIA_E_ARG, "ids is NULL");
+  const void* result = nullptr;
+  expect_failure(noria_grad_result(nullptr, 0, nullptr, 0, &result), NORIA_E_ARG,
+                 "reducer is NULL");
+  expect_failure(noria_grad_result(reducer, 0, nullptr, 0, nullptr), NORIA_E_ARG, "result is NULL");
   expect_ok(noria_step_begin(reducer, 0));
 
   int32_t gradient[4] = {1, 2, 3, 4};

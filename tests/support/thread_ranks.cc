@@ -39,9 +39,11 @@ class ThreadRanks::Shared {
     changed.notify_all();
   }
 
-  bool wait(Collective& collective) {
+  bool wait(Collective& collective, Nanoseconds deadline) {
     std::unique_lock lock(mutex);
-    return changed.wait_for(lock, kBound, [&] { return collective.is_done(); });
+    const std::chrono::nanoseconds patience(deadline == kNever ? kNever : deadline - now_ns());
+    return changed.wait_for(lock, std::min<std::chrono::nanoseconds>(kBound, patience),
+                            [&] { return collective.is_done(); });
   }
 
   void fail(const Failure& with) {
@@ -229,7 +231,9 @@ void Engine::submit(Collective& collective, bool) {
   state_->shared->submit(state_->rank, collective);
 }
 void Engine::wake() { state_->shared->wakes[state_->rank].fetch_add(1, std::memory_order_relaxed); }
-bool Engine::wait(Collective& collective, Nanoseconds) { return state_->shared->wait(collective); }
+bool Engine::wait(Collective& collective, Nanoseconds deadline) {
+  return state_->shared->wait(collective, deadline);
+}
 void Engine::fail(const Failure& failure) { state_->shared->fail(failure); }
 bool Engine::failed() const { return state_->shared->has_failed.load(std::memory_order_acquire); }
 Failure Engine::failure() const {

@@ -36,7 +36,7 @@ uint32_t pending(Readiness& readiness, size_t segment) {
 }
 
 void give_all_of(Readiness& readiness, uint32_t id) {
-  ASSERT_TRUE(readiness.give(id));
+  ASSERT_EQ(readiness.fire(id), Readiness::Fire::last);
   const Readiness::Home& home = readiness.home(id);
   for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s) readiness.take(s);
 }
@@ -121,7 +121,7 @@ TEST(Readiness, A_segment_is_ready_with_its_last_tensor_in_any_order) {
   std::shuffle(order.begin(), order.end(), std::mt19937_64(1));
   std::vector<unsigned> ready(cut.segments.size(), 0);
   for (const uint32_t id : order) {
-    ASSERT_TRUE(readiness.give(id));
+    ASSERT_EQ(readiness.fire(id), Readiness::Fire::last);
     const Readiness::Home& home = readiness.home(id);
     for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s)
       if (readiness.take(s)) ++ready[s];
@@ -137,22 +137,63 @@ TEST(Readiness, A_segment_is_ready_with_its_last_tensor_in_any_order) {
   EXPECT_TRUE(readiness.take(static_cast<uint32_t>(verdict)));
 }
 
-TEST(Readiness, Missing_and_twice_are_told_and_forgotten_at_the_restart) {
-  const Cut cut(std::vector<PlanTensor>{{5, NORIA_FLOAT32}, {0, NORIA_FLOAT32}, {1, NORIA_INT32}},
-                {}, 2);
+const std::vector<PlanTensor> kThree{{5, NORIA_FLOAT32}, {0, NORIA_FLOAT32}, {1, NORIA_INT32}};
+
+TEST(Readiness, Late_and_owed_are_told_and_forgotten_at_the_restart) {
+  const Cut cut(kThree, {}, 2);
   Readiness readiness = cut.readiness();
   give_all_of(readiness, 0);
-  EXPECT_FALSE(readiness.give(0));
-  EXPECT_FALSE(readiness.give(0));
-  EXPECT_EQ(readiness.those(Readiness::Given::twice), std::vector<uint32_t>{0});
-  // The empty tensor is missed too.
-  EXPECT_EQ(readiness.those(Readiness::Given::no), (std::vector<uint32_t>{1, 2}));
+  EXPECT_EQ(readiness.fire(0), Readiness::Fire::late);
+  EXPECT_EQ(readiness.fire(0), Readiness::Fire::late);
+  EXPECT_TRUE(readiness.is_late(0));
+  EXPECT_EQ(readiness.fires(0), 1);
+  // The empty tensor is owed too.
+  for (const uint32_t id : {1U, 2U}) EXPECT_EQ(readiness.owed(id), 1);
 
   readiness.restart();
-  EXPECT_EQ(readiness.those(Readiness::Given::no), (std::vector<uint32_t>{0, 1, 2}));
-  for (uint32_t id = 0; id < 3; ++id) give_all_of(readiness, id);
-  EXPECT_TRUE(readiness.those(Readiness::Given::no).empty());
-  EXPECT_TRUE(readiness.those(Readiness::Given::twice).empty());
+  for (uint32_t id = 0; id < 3; ++id) {
+    EXPECT_FALSE(readiness.is_late(id));
+    EXPECT_EQ(readiness.owed(id), 1);
+    give_all_of(readiness, id);
+    EXPECT_EQ(readiness.owed(id), 0);
+  }
+}
+
+TEST(Readiness, A_tensor_is_given_with_the_last_of_its_fires) {
+  const Cut cut(kThree, {}, 2);
+  Readiness readiness = cut.readiness();
+  readiness.expect(0, 3);
+  readiness.expect(1, 0);
+  readiness.expect(2, Readiness::kUncertain);
+  readiness.restart();
+  EXPECT_EQ(readiness.fire(0), Readiness::Fire::early);
+  EXPECT_EQ(readiness.fire(0), Readiness::Fire::early);
+  EXPECT_EQ(readiness.owed(0), 1);
+  EXPECT_EQ(readiness.fires(0), 2);
+  EXPECT_EQ(readiness.fire(0), Readiness::Fire::last);
+  EXPECT_EQ(readiness.fire(1), Readiness::Fire::late);
+  for (int i = 0; i < 1'000; ++i) ASSERT_EQ(readiness.fire(2), Readiness::Fire::early);
+  EXPECT_EQ(readiness.fires(2), 1'000);
+}
+
+TEST(Readiness, A_closed_tensor_keeps_its_count_and_takes_no_more) {
+  const Cut cut(kThree, {}, 2);
+  Readiness readiness = cut.readiness();
+  readiness.expect(0, 3);
+  readiness.restart();
+  EXPECT_EQ(readiness.fire(0), Readiness::Fire::early);
+  EXPECT_TRUE(readiness.close(0));
+  EXPECT_TRUE(readiness.is_closed(0));
+  EXPECT_EQ(readiness.owed(0), 0);
+  EXPECT_EQ(readiness.fires(0), 1);
+  EXPECT_FALSE(readiness.is_late(0));
+  EXPECT_EQ(readiness.fire(0), Readiness::Fire::late);
+  EXPECT_TRUE(readiness.is_late(0));
+  EXPECT_FALSE(readiness.close(0));
+  // One that was given cannot be closed.
+  give_all_of(readiness, 2);
+  EXPECT_FALSE(readiness.close(2));
+  EXPECT_TRUE(readiness.is_late(2));
 }
 
 TEST(Readiness, No_tensors_leave_only_the_verdict) {

@@ -18,9 +18,10 @@ TEST(Verdict, No_complaint_is_zero_and_silent) {
 }
 
 TEST(Verdict, The_gravest_complaint_is_the_largest) {
-  const int64_t twice = verdict_of({.twice = {1}});
-  const int64_t missing = verdict_of({.missing = {1}, .twice = {2}});
-  const int64_t reset = verdict_of({.twice = {1}, .was_reset = true});
+  const int32_t twice = verdict_of({.late = {1}});
+  const int32_t missing = verdict_of({.missing = {1}, .late = {2}});
+  EXPECT_EQ(verdict_of({.partly = {1}}), missing);
+  const int32_t reset = verdict_of({.late = {1}, .was_reset = true});
   EXPECT_LT(0, twice);
   EXPECT_LT(twice, missing);
   EXPECT_LT(missing, reset);
@@ -32,14 +33,16 @@ TEST(Verdict, The_gravest_complaint_is_the_largest) {
 TEST(Verdict, A_failure_names_step_ranks_tensors_and_advice) {
   const TensorTable table = tensors(161);
   const std::vector<std::string> descriptions{describe({}, table),
-                                              describe({.missing = {3, 160}, .twice = {7}}, table),
-                                              describe({.twice = {0}}, table)};
+                                              describe({.missing = {3, 160}, .late = {7}}, table),
+                                              describe({.late = {0}}, table)};
   const Failure failure = compose_failure(verdict_of({.missing = {3}}), 12, descriptions);
   EXPECT_EQ(failure.code, NORIA_E_MISSING);
-  EXPECT_TRUE(failure.text.starts_with(
-      "step 12 failed: rank 1 did not give 't3', 't160' (2 of 161 tensors) and gave twice 't7' (1 "
-      "of "
-      "161 tensors); rank 2 gave twice 't0' (1 of 161 tensors); call noria_grad_ready() for every"))
+  EXPECT_TRUE(
+      failure.text.starts_with("step 12 failed: rank 1 did not give 't3', 't160' (2 of 161 "
+                               "tensors) and gave too often 't7' (1 "
+                               "of "
+                               "161 tensors); rank 2 gave too often 't0' (1 of 161 tensors); call "
+                               "noria_grad_ready() for every"))
       << failure.text;
 }
 

@@ -1,0 +1,64 @@
+// One tensor's result, for whoever cannot wait for step_end() or has no gradient to put it in.
+#include <cstring>
+#include <string>
+
+#include "bucketing/reducer.hpp"
+
+namespace noria::bucketing {
+
+Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout) {
+  if (!is_sealed_) return Failure{NORIA_E_STATE, "results exist after noria_reducer_seal()"};
+  if (id >= tensors_.size()) return unknown_id(id);
+  if (phase_ == Phase::open && !accumulates_) return early_result(id, timeout);
+  if (!has_results_)
+    return Failure{NORIA_E_STATE,
+                   "there is no result: no step has succeeded since the last one began"};
+  if (!is_used_by_any(id)) return nullptr;
+  if (!config_.arena && window_.used(id))  // relaxed: published by the end of the step
+    return sources_[id].load(std::memory_order_relaxed);
+  return arena_.base() + result_offsets_[id];
+}
+
+// Of a tensor that was given here, so that somebody used it; that its buckets have ended says that
+// all ranks gave it. Of an empty one there is nothing to wait for.
+Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
+  constexpr Nanoseconds kLook = 200_us;  // short beside the wire time of a bucket
+  const Readiness::Home& home = readiness_->home(id);
+  if (is_deferred_ || readiness_->owed(id) != 0 || readiness_->is_closed(id))
+    return no_result_yet(id, 0);
+  const Nanoseconds bound = timeout != 0 ? timeout : collective_.timeout_ns;
+  const Nanoseconds deadline = now_ns() + bound;
+  // One rank has nothing to wait for: its gradient is the result.
+  for (uint32_t s = home.first_stretch; host_.size > 1 && s < home.end_stretch(); ++s)
+    while (!has_result(readiness_->bucket_of(s))) {
+      if (host_.engine->wait(collective_, now_ns() + kLook)) return collective_.failure;
+      if (now_ns() >= deadline) return no_result_yet(id, bound);
+    }
+  std::byte* const slot = arena_.base() + home.offset;
+  if (config_.arena) return slot;
+  // relaxed: the caller gave the tensor, and calls for it one at a time.
+  std::byte* const source = sources_[id].load(std::memory_order_relaxed);
+  if (home.bytes != 0 && !is_delivered_[id].exchange(true, std::memory_order_relaxed))
+    std::memcpy(source, slot, home.bytes);
+  return source;
+}
+
+Failure Reducer::no_result_yet(uint32_t id, Nanoseconds waited) const {
+  const std::string tensor = "tensor " + tensors_.describe(id);
+  if (waited == 0)
+    return Failure{NORIA_E_STATE,
+                   tensor + ": its result comes with noria_step_end(), as this step " +
+                       (is_deferred_ ? "sends nothing before" : "was not given its gradient")};
+  const Readiness::Home& home = readiness_->home(id);
+  std::vector<uint32_t> not_here;
+  for (uint32_t s = home.first_stretch; s < home.end_stretch() && not_here.empty(); ++s)
+    for (const uint32_t other : plan_.buckets[readiness_->bucket_of(s)].tensors)
+      if (readiness_->owed(other) != 0) not_here.push_back(other);
+  return Failure{
+      NORIA_E_TIMEOUT,
+      tensor + ": no result within " + std::to_string(waited / 1'000'000) + " ms; " +
+          (not_here.empty() ? std::string("other ranks have not given all of its bucket")
+                            : "its bucket waits here for " + names_of(not_here, tensors_))};
+}
+
+}  // namespace noria::bucketing

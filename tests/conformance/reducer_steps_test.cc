@@ -1,0 +1,536 @@
+// Steps in which tensors take no part, come several times, or are accumulated: the rows of the
+// conformance list (C..) and the properties that are about steps.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "tests/support/rank_reducer.hpp"
+#include "tests/support/thread_ranks.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+using test::expect_failure;
+using test::expect_ok;
+using test::RankReducer;
+using test::ThreadRanks;
+
+constexpr uint32_t kA = 0, kB = 1, kC = 2, kD = 3;
+
+// In reverse of registration: D and C share the first bucket, B the next, A the last.
+std::vector<Tensor> four() {
+  return {{"a", NORIA_FLOAT32, 3'000},
+          {"b", NORIA_FLOAT32, 70'000},
+          {"c", NORIA_FLOAT32, 500},
+          {"d", NORIA_FLOAT32, 600}};
+}
+
+ReducerConfig config_of(bool arena, uint32_t unused, bool static_graph = false) {
+  return {.arena = arena,
+          .caps = {.first_bucket_bytes = 4'400, .bucket_bytes = 100'000},
+          .unused = unused,
+          .static_graph = static_graph};
+}
+
+// body(rank) on each of `size` ranks, in arena and in copy mode, with a plan that stays and with
+// one that is given up after the first step.
+void run_both_ways(int32_t size, const ReducerConfig& config,
+                   const std::function<void(RankReducer&)>& body,
+                   const std::vector<uint32_t>& fires = {}) {
+  for (const bool arena : {true, false})
+    for (const Order order : {Order::reverse, Order::arrival}) {
+      ThreadRanks ranks(size);
+      ranks.run([&](int32_t rank) {
+        ReducerConfig mine = config;
+        mine.arena = arena;
+        mine.order = order;
+        RankReducer reducer(ranks.host(rank), mine, four(), fires);
+        expect_ok(reducer.reducer.seal());
+        body(reducer);
+      });
+    }
+}
+
+Outcome<Ok> declare(RankReducer& mine, std::vector<uint32_t> ids) {
+  return mine.reducer.grad_unused(ids);
+}
+
+// ---- unused tensors -----------------------------------------------------------------------------
+
+TEST(Unused, C23_With_keep_a_tensor_that_no_rank_used_stays_as_it_was) {
+  for (const bool declares : {false, true})
+    run_both_ways(3, config_of(true, NORIA_UNUSED_KEEP), [&](RankReducer& mine) {
+      for (uint64_t step = 0; step < 2; ++step) {
+        for (uint32_t id = 0; id < 4; ++id) mine.put(id, 7);
+        expect_ok(mine.reducer.step_begin());
+        expect_ok(mine.fire(kD, 3));
+        if (mine.rank == 1) expect_ok(mine.fire(kC, 6));
+        if (mine.rank != 1 && declares) expect_ok(declare(mine, {kC, kB}));
+        expect_ok(mine.fire(kA, 9));
+        expect_ok(mine.reducer.step_end());
+        EXPECT_EQ(mine.value(kA), 9);
+        EXPECT_EQ(mine.value(kD), 3);
+        // Expect: nobody used B; C is the average everywhere, where this rank can know its place.
+        EXPECT_EQ(mine.value(kB), 7);
+        EXPECT_EQ(mine.told_value(kB), -2);
+        EXPECT_EQ(mine.told_value(kC), 2);
+        EXPECT_EQ(mine.told_value(kA), 9);
+      }
+    });
+}
+
+TEST(Unused, With_zero_what_did_not_come_counts_as_zeros) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ZERO), [](RankReducer& mine) {
+    expect_ok(mine.reducer.step_begin());
+    if (mine.rank == 0) expect_ok(mine.fire(kC, 6));
+    expect_ok(mine.reducer.step_end());
+    EXPECT_EQ(mine.told_value(kC), 3);
+    for (const uint32_t id : {kA, kB, kD}) EXPECT_EQ(mine.told_value(id), 0);
+  });
+}
+
+TEST(Unused, C27_A_frozen_tensor_is_declared_unused_and_no_error_with_any_policy) {
+  for (const uint32_t unused : {NORIA_UNUSED_ERROR, NORIA_UNUSED_ZERO, NORIA_UNUSED_KEEP})
+    run_both_ways(2, config_of(true, unused), [](RankReducer& mine) {
+      expect_ok(mine.reducer.step_begin());
+      expect_ok(declare(mine, {kB}));
+      for (const uint32_t id : {kA, kC, kD}) expect_ok(mine.fire(id, 4));
+      expect_ok(mine.reducer.step_end());
+      for (const uint32_t id : {kA, kC, kD}) EXPECT_EQ(mine.value(id), 4);
+    });
+}
+
+TEST(Unused, Declared_early_it_does_not_hold_up_its_bucket) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+    expect_ok(mine.reducer.step_begin());
+    expect_ok(mine.fire(kD, 5));
+    expect_ok(declare(mine, {kC}));
+    // Expect: the bucket of C and D ends, before anything else was given.
+    EXPECT_EQ(mine.told_value(kD), 5);
+    for (const uint32_t id : {kA, kB}) expect_ok(mine.fire(id, 1));
+    expect_ok(mine.reducer.step_end());
+  });
+}
+
+// Rank 1 does something that cannot be; all others are told so in this very step, and all go on.
+void expect_late(const ReducerConfig& config, const std::vector<uint32_t>& fires,
+                 const std::string& told, const std::function<Outcome<Ok>(RankReducer&)>& bad) {
+  const uint32_t fires_of_b = fires.empty() ? 1 : fires[kB];
+  run_both_ways(
+      3, config,
+      [&](RankReducer& mine) {
+        expect_ok(mine.reducer.step_begin());
+        for (const uint32_t id : {kA, kC, kD}) expect_ok(mine.fire(id, 4));
+        if (mine.rank == 1) expect_failure(bad(mine), NORIA_E_DUP_READY, told);
+        for (uint32_t fire = 0; mine.rank != 1 && fire < fires_of_b; ++fire)
+          expect_ok(mine.fire(kB, 4));
+        expect_failure(mine.reducer.step_end(), NORIA_E_DUP_READY,
+                       "rank 1 gave too often 'b' (1 of 4 tensors)");
+        expect_failure(mine.reducer.result(kA, 0), NORIA_E_STATE, "no step has succeeded");
+        expect_ok(mine.reducer.reset());
+        expect_ok(mine.reducer.step_begin());
+        for (const uint32_t id : {kA, kC, kD}) expect_ok(mine.fire(id, 2));
+        for (uint32_t fire = 0; fire < fires_of_b; ++fire) expect_ok(mine.fire(kB, 2));
+        expect_ok(mine.reducer.step_end());
+        EXPECT_EQ(mine.value(kB), 2);
+      },
+      fires);
+}
+
+TEST(Late, A_gradient_after_it_was_declared_unused_is_refused_by_name) {
+  expect_late(config_of(true, NORIA_UNUSED_KEEP), {}, "'b', float32, 70000 elements was declared",
+              [](RankReducer& mine) {
+                expect_ok(declare(mine, {kB}));
+                return mine.fire(kB, 1);
+              });
+}
+
+TEST(Late, Declared_unused_after_it_was_given_is_refused_by_name) {
+  expect_late(config_of(true, NORIA_UNUSED_KEEP), {}, "'b', float32, 70000 elements was given",
+              [](RankReducer& mine) {
+                expect_ok(mine.fire(kB, 1));
+                return declare(mine, {kB});
+              });
+}
+
+TEST(Late, C15_One_fire_more_than_expected_is_refused_by_name) {
+  expect_late(config_of(true, NORIA_UNUSED_ERROR), {1, 3, 1, 1},
+              "call noria_grad_ready() 3 times, after the gradient was accumulated",
+              [](RankReducer& mine) {
+                for (int fire = 0; fire < 3; ++fire) expect_ok(mine.fire(kB, 1));
+                return mine.fire(kB);
+              });
+}
+
+TEST(Unused, Calls_that_cannot_be_meant_are_refused_and_change_nothing) {
+  ThreadRanks ranks(1);
+  RankReducer mine(ranks.host(0), config_of(true, NORIA_UNUSED_ERROR), four());
+  expect_failure(mine.reducer.result(kA, 0), NORIA_E_STATE, "after noria_reducer_seal()");
+  expect_ok(mine.reducer.seal());
+  expect_failure(declare(mine, {kA}), NORIA_E_STATE, "noria_grad_unused() with no step open");
+  expect_failure(mine.reducer.result(kA, 0), NORIA_E_STATE, "no step has succeeded");
+  expect_ok(mine.reducer.step_begin());
+  expect_failure(declare(mine, {kA, 4}), NORIA_E_ARG, "no tensor has id 4");
+  expect_failure(mine.reducer.result(4, 0), NORIA_E_ARG, "no tensor has id 4");
+  expect_failure(mine.reducer.result(kA, 0), NORIA_E_STATE, "was not given its gradient");
+  for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 2));
+  EXPECT_EQ(mine.told_value(kA), 2);
+  expect_ok(mine.reducer.step_end());
+}
+
+TEST(Missing, C18_A_tensor_that_never_came_is_named_on_all_ranks_in_the_same_step) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+    expect_ok(mine.reducer.step_begin());
+    for (uint32_t id = 0; id < 4; ++id)
+      if (mine.rank == 0 || id != kB) expect_ok(mine.fire(id, 1));
+    expect_failure(mine.reducer.step_end(), NORIA_E_MISSING,
+                   "step 0 failed: rank 1 did not give 'b' (1 of 4 tensors)");
+  });
+}
+
+TEST(Missing, C19_No_step_follows_one_that_missed_a_tensor_before_all_know) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+    expect_ok(mine.reducer.step_begin());
+    for (uint32_t id = 0; id < 4; ++id)
+      if (mine.rank == 0 || id != kB) expect_ok(mine.fire(id, 1));
+    expect_failure(mine.reducer.step_end(), NORIA_E_MISSING, "rank 1 did not give 'b'");
+    // Expect: the rank whose own tensors were all there cannot go on by oversight.
+    expect_failure(mine.reducer.step_begin(), NORIA_E_STATE, "step 0 failed");
+    expect_failure(mine.reducer.step_begin(true), NORIA_E_STATE, "step 0 failed");
+  });
+}
+
+TEST(Missing, C32_An_unused_tensor_is_told_as_such_with_whatever_else_is_wrong) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+    expect_ok(mine.reducer.step_begin());
+    for (uint32_t id = 0; id < 4; ++id)
+      if (mine.rank == 0 || id != kB) expect_ok(mine.fire(id, 1));
+    if (mine.rank == 1) expect_failure(mine.fire(kA), NORIA_E_DUP_READY, "'a'");
+    expect_failure(mine.reducer.step_end(), NORIA_E_MISSING,
+                   "rank 1 did not give 'b' (1 of 4 tensors) and gave too often 'a'");
+  });
+}
+
+// ---- several fires a step -----------------------------------------------------------------------
+
+TEST(Fires, C17_A_tensor_is_sent_with_the_last_of_its_expected_fires) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR),
+                [](RankReducer& mine) {
+                  for (uint64_t step = 0; step < 3; ++step) {
+                    expect_ok(mine.reducer.step_begin());
+                    for (const uint32_t id : {kA, kC, kD}) expect_ok(mine.fire(id, 1));
+                    // What the first two bring is not complete: only the sum counts.
+                    expect_ok(mine.fire(kB, 100));
+                    expect_ok(mine.fire(kB, 200));
+                    expect_failure(mine.reducer.result(kB, 0), NORIA_E_STATE, "was not given");
+                    expect_ok(mine.fire(kB, static_cast<float>(2 + 2 * mine.rank)));
+                    expect_ok(mine.reducer.step_end());
+                    EXPECT_EQ(mine.value(kB), 3);
+                  }
+                },
+                {1, 3, 1, 1});
+}
+
+TEST(Fires, C17_Fewer_than_expected_fail_the_step_on_all_ranks_by_name) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR),
+                [](RankReducer& mine) {
+                  expect_ok(mine.reducer.step_begin());
+                  for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 1));
+                  if (mine.rank == 0) expect_ok(mine.fire(kB));
+                  expect_failure(mine.reducer.step_end(), NORIA_E_MISSING,
+                                 "rank 1 gave less often than expected 'b' (1 of 4 tensors)");
+                },
+                {1, 2, 1, 1});
+}
+
+TEST(Fires, Where_tensors_may_be_unused_those_that_came_less_often_are_used) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_KEEP),
+                [](RankReducer& mine) {
+                  expect_ok(mine.reducer.step_begin());
+                  expect_ok(mine.fire(kB, 8));
+                  expect_ok(mine.reducer.step_end());
+                  EXPECT_EQ(mine.value(kB), 8);
+                  EXPECT_EQ(mine.told_value(kA), -2);
+                },
+                {1, 2, 1, 1});
+}
+
+TEST(Fires, A_number_that_no_graph_has_is_refused) {
+  ThreadRanks ranks(1);
+  Reducer reducer(ranks.host(0), config_of(true, NORIA_UNUSED_ERROR));
+  expect_failure(reducer.add("a", NORIA_FLOAT32, 4, UINT32_MAX), NORIA_E_ARG, "'a'");
+  Reducer learns(ranks.host(0), config_of(true, NORIA_UNUSED_ERROR, true));
+  expect_failure(learns.add("a", NORIA_FLOAT32, 4, 2), NORIA_E_ARG, "it is learned");
+}
+
+// ---- windows ------------------------------------------------------------------------------------
+
+// In the manner of a framework: the sum of the window's gradients is in the gradient's memory.
+void accumulate(RankReducer& mine, std::map<uint32_t, float>& sums, uint32_t id, float value) {
+  expect_ok(mine.fire(id, sums[id] += value));
+}
+
+TEST(Windows, C20_A_tensor_of_earlier_passes_alone_is_averaged) {
+  for (const uint32_t unused : {NORIA_UNUSED_ERROR, NORIA_UNUSED_KEEP})
+    run_both_ways(2, config_of(true, unused), [](RankReducer& mine) {
+      for (uint64_t round = 0; round < 2; ++round) {
+        std::map<uint32_t, float> sums;
+        expect_ok(mine.reducer.step_begin(true));
+        for (const uint32_t id : {kA, kB, kC, kD}) accumulate(mine, sums, id, 1);
+        const auto pass = mine.reducer.step_end();
+        expect_ok(pass);
+        EXPECT_EQ(pass->step, round);  // the number of the step that it is a part of
+        expect_failure(mine.reducer.result(kA, 0), NORIA_E_STATE, "no step has succeeded");
+        expect_ok(mine.reducer.step_begin());
+        for (const uint32_t id : {kA, kD}) accumulate(mine, sums, id, 2);
+        if (mine.rank == 1) expect_ok(declare(mine, {kC}));
+        expect_ok(mine.reducer.step_end());
+        EXPECT_EQ(mine.value(kA), 3);
+        EXPECT_EQ(mine.value(kB), 1);
+        EXPECT_EQ(mine.value(kC), 1);
+      }
+    });
+}
+
+TEST(Windows, C20_Used_on_one_rank_in_one_pass_is_used) {
+  run_both_ways(3, config_of(true, NORIA_UNUSED_KEEP), [](RankReducer& mine) {
+    for (uint32_t id = 0; id < 4; ++id) mine.put(id, 7);
+    for (int pass = 0; pass < 3; ++pass) {
+      expect_ok(mine.reducer.step_begin(true));
+      if (pass == 1 && mine.rank == 2) expect_ok(mine.fire(kC, 6));
+      expect_ok(mine.reducer.step_end());
+    }
+    expect_ok(mine.reducer.step_begin());
+    expect_ok(mine.reducer.step_end());
+    EXPECT_EQ(mine.told_value(kC), 2);
+    for (const uint32_t id : {kA, kB, kD}) {
+      EXPECT_EQ(mine.told_value(id), -2);
+      EXPECT_EQ(mine.value(id), 7);
+    }
+    // A window ends with its step: what it used does not count in the next.
+    expect_ok(mine.reducer.step_begin());
+    expect_ok(mine.reducer.step_end());
+    EXPECT_EQ(mine.told_value(kC), -2);
+  });
+}
+
+TEST(Windows, What_was_wrong_in_an_earlier_pass_fails_the_step_on_all_ranks) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+    expect_ok(mine.reducer.step_begin(true));
+    expect_ok(mine.fire(kB, 1));
+    if (mine.rank == 1) expect_failure(mine.fire(kB), NORIA_E_DUP_READY, "'b'");
+    expect_ok(mine.reducer.step_end());
+    expect_ok(mine.reducer.step_begin());
+    for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 1));
+    expect_failure(mine.reducer.step_end(), NORIA_E_DUP_READY, "rank 1 gave too often 'b'");
+    expect_ok(mine.reducer.reset());
+    expect_ok(mine.reducer.step_begin());
+    for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 1));
+    expect_ok(mine.reducer.step_end());
+  });
+}
+
+TEST(Windows, A_reset_in_an_earlier_pass_drops_the_window_and_harms_nobody) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+    if (mine.rank == 1) {
+      expect_ok(mine.reducer.step_begin(true));
+      for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 50));
+      expect_ok(mine.reducer.reset());
+    }
+    expect_ok(mine.reducer.step_begin());
+    for (uint32_t id = 0; id < 4; ++id)
+      if (mine.rank == 0 || id != kA) expect_ok(mine.fire(id, 1));
+    // Expect: A of the pass that was dropped does not count.
+    expect_failure(mine.reducer.step_end(), NORIA_E_MISSING, "rank 1 did not give 'a'");
+  });
+}
+
+TEST(Windows, Destroyed_in_an_earlier_pass_it_harms_nobody) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    {
+      RankReducer gone(ranks.host(rank), config_of(true, NORIA_UNUSED_ERROR), four());
+      expect_ok(gone.reducer.seal());
+      if (rank == 1) expect_ok(gone.reducer.step_begin(true));
+    }
+    RankReducer next(ranks.host(rank), config_of(true, NORIA_UNUSED_ZERO), four());
+    expect_ok(next.reducer.seal());
+    expect_ok(next.reducer.step_begin());
+    expect_ok(next.reducer.step_end());
+  });
+}
+
+// ---- static graphs ------------------------------------------------------------------------------
+
+// One pass of a graph in which B fires twice and C never.
+void run_pass(RankReducer& mine, std::map<uint32_t, float>& sums, float value) {
+  accumulate(mine, sums, kD, value);
+  expect_ok(mine.fire(kB, sums[kB]));
+  accumulate(mine, sums, kB, value);
+  accumulate(mine, sums, kA, value);
+}
+
+TEST(StaticGraphs, C21_Fires_are_counted_a_pass_whether_it_is_synchronised_or_not) {
+  for (const bool static_graph : {true, false})
+    for (const unsigned passes : {1U, 2U, 3U})
+      run_both_ways(
+          2, config_of(true, NORIA_UNUSED_ZERO, static_graph),
+          [&](RankReducer& mine) {
+            for (int window = 0; window < 3; ++window) {
+              std::map<uint32_t, float> sums;
+              for (unsigned pass = 1; pass <= passes; ++pass) {
+                expect_ok(mine.reducer.step_begin(pass < passes));
+                run_pass(mine, sums, static_cast<float>(1 + 2 * mine.rank));
+                expect_ok(mine.reducer.step_end());
+              }
+              for (const uint32_t id : {kA, kB, kD})
+                EXPECT_EQ(mine.value(id), static_cast<float>(2 * passes));
+              EXPECT_EQ(mine.told_value(kC), 0);
+            }
+          },
+          static_graph ? std::vector<uint32_t>{} : std::vector<uint32_t>{1, 2, 1, 1});
+}
+
+TEST(StaticGraphs, C22_What_never_fires_is_learned_by_watching_and_waited_for_no_more) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_KEEP, true), [](RankReducer& mine) {
+    for (uint64_t step = 0; step < 3; ++step) {
+      for (uint32_t id = 0; id < 4; ++id) mine.put(id, 7);
+      std::map<uint32_t, float> sums;
+      expect_ok(mine.reducer.step_begin());
+      run_pass(mine, sums, 3);
+      // Expect: from the second step on the bucket of C and D ends before the step does.
+      if (step == 0)
+        expect_failure(mine.reducer.result(kD, 0), NORIA_E_STATE, "sends nothing before");
+      else
+        EXPECT_EQ(mine.told_value(kD), 3);
+      expect_ok(mine.reducer.step_end());
+      EXPECT_EQ(mine.value(kC), 7);
+      EXPECT_EQ(mine.value(kB), 6 - 3);
+    }
+  });
+}
+
+TEST(StaticGraphs, A_graph_that_changes_fails_the_step_on_all_ranks_by_name) {
+  struct Change {
+    std::function<Outcome<Ok>(RankReducer&)> made;
+    noria_status code;
+    std::string here, everywhere;
+  };
+  const Change changes[] = {
+      {[](RankReducer& mine) { return mine.fire(kC, 1); }, NORIA_E_DUP_READY,
+       "'c', float32, 500 elements came never in the first step", "rank 1 gave too often 'c'"},
+      {[](RankReducer& mine) { return mine.fire(kB); }, NORIA_E_DUP_READY, "came 2 times",
+       "rank 1 gave too often 'b'"}};
+  for (const Change& change : changes)
+    run_both_ways(2, config_of(true, NORIA_UNUSED_ZERO, true), [&](RankReducer& mine) {
+      for (uint64_t step = 0; step < 2; ++step) {
+        std::map<uint32_t, float> sums;
+        expect_ok(mine.reducer.step_begin());
+        run_pass(mine, sums, 1);
+        if (step == 0) expect_ok(mine.reducer.step_end());
+      }
+      if (mine.rank == 1) expect_failure(change.made(mine), change.code, change.here);
+      expect_failure(mine.reducer.step_end(), change.code, change.everywhere);
+    });
+}
+
+TEST(StaticGraphs, A_graph_that_shrinks_fails_the_step_whatever_the_policy) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_KEEP, true), [](RankReducer& mine) {
+    std::map<uint32_t, float> sums;
+    expect_ok(mine.reducer.step_begin());
+    run_pass(mine, sums, 1);
+    expect_ok(mine.reducer.step_end());
+    expect_ok(mine.reducer.step_begin());
+    expect_ok(mine.fire(kB, 1));
+    if (mine.rank == 0) expect_ok(mine.fire(kB));
+    if (mine.rank == 0) expect_ok(mine.fire(kA, 1));
+    if (mine.rank == 1) expect_ok(declare(mine, {kA}));  // is no excuse
+    expect_ok(mine.fire(kD, 1));
+    expect_failure(
+        mine.reducer.step_end(), NORIA_E_MISSING,
+        "rank 1 did not give 'a' (1 of 4 tensors) and gave less often than expected 'b'");
+  });
+}
+
+TEST(StaticGraphs, A_step_that_fails_teaches_nothing) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR, true), [](RankReducer& mine) {
+    expect_ok(mine.reducer.step_begin());
+    for (uint32_t id = 0; id < 4; ++id)
+      if (mine.rank == 0 || id != kB) expect_ok(mine.fire(id, 1));
+    expect_failure(mine.reducer.step_end(), NORIA_E_MISSING, "rank 1 did not give 'b'");
+    expect_ok(mine.reducer.reset());
+    for (uint64_t step = 0; step < 2; ++step) {
+      expect_ok(mine.reducer.step_begin());
+      for (int fire = 0; fire < 2; ++fire)
+        for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 1));
+      expect_ok(mine.reducer.step_end());
+    }
+  });
+}
+
+// ---- properties ---------------------------------------------------------------------------------
+
+TEST(Properties, P2_Tensors_dropped_at_random_on_one_rank_are_missing_on_all) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    ThreadRanks ranks(3);
+    std::vector<std::string> texts(3);
+    ranks.run([&](int32_t rank) {
+      RankReducer mine(ranks.host(rank), config_of(seed % 2 == 0, NORIA_UNUSED_ERROR),
+                       test::awkward_model({NORIA_FLOAT32, NORIA_BFLOAT16}));
+      expect_ok(mine.reducer.seal());
+      expect_ok(mine.reducer.step_begin());
+      std::mt19937_64 random(seed);
+      const auto dropped = static_cast<uint32_t>(random() % mine.model.size());
+      for (const uint32_t id : test::random_order(mine.model.size(), seed))
+        if (rank != 1 || (id != dropped && random() % 3 != 0)) expect_ok(mine.give(id, 0));
+      const auto ended = mine.reducer.step_end();
+      expect_failure(ended, NORIA_E_MISSING, "rank 1 did not give");
+      if (!ended.is_ok()) texts[static_cast<size_t>(rank)] = ended.failure().text;
+    });
+    EXPECT_EQ(texts, std::vector<std::string>(3, texts[0]));
+  }
+}
+
+TEST(Properties, P3_One_ready_too_many_at_random_is_told_to_all_and_they_recover) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    ThreadRanks ranks(2);
+    ranks.run([&](int32_t rank) {
+      RankReducer mine(ranks.host(rank), config_of(seed % 2 == 0, NORIA_UNUSED_ERROR),
+                       test::awkward_model({NORIA_FLOAT32, NORIA_BFLOAT16}));
+      expect_ok(mine.reducer.seal());
+      expect_ok(mine.reducer.step_begin());
+      const auto order = test::random_order(mine.model.size(), seed);
+      for (const uint32_t id : order) expect_ok(mine.give(id, 0));
+      const std::string name = "'" + mine.model[order[seed]].name + "'";
+      if (rank == 1) expect_failure(mine.give(order[seed], 0), NORIA_E_DUP_READY, name);
+      expect_failure(mine.reducer.step_end(), NORIA_E_DUP_READY, "rank 1 gave too often " + name);
+      expect_ok(mine.reducer.reset());
+      expect_ok(mine.reducer.step_begin());
+      mine.give_all(order, 1, 2);
+      expect_ok(mine.reducer.step_end());
+      mine.expect_results(1, 2, NORIA_AVG);
+    });
+  }
+}
+
+TEST(Properties, P7_Accumulated_for_k_passes_the_step_is_that_of_the_sum) {
+  for (const unsigned passes : {1U, 2U, 5U})
+    run_both_ways(3, config_of(true, NORIA_UNUSED_ERROR), [&](RankReducer& mine) {
+      std::map<uint32_t, float> sums;
+      // Ranks need not have as many passes as each other.
+      const unsigned more = mine.rank == 2 ? 2 : 0;
+      for (unsigned pass = 1; pass <= passes + more; ++pass) {
+        expect_ok(mine.reducer.step_begin(pass < passes + more));
+        for (uint32_t id = 0; id < 4; ++id)
+          accumulate(mine, sums, id, pass <= passes ? 3 * static_cast<float>(pass + id) : 0);
+        expect_ok(mine.reducer.step_end());
+      }
+      for (uint32_t id = 0; id < 4; ++id)
+        EXPECT_EQ(mine.value(id),
+                  static_cast<float>(3 * (passes * (passes + 1) / 2 + passes * id)));
+    });
+}
+
+}  // namespace
+}  // namespace noria::bucketing
