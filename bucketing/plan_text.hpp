@@ -2,7 +2,7 @@
 //
 //   noria_plan 1 packed                  version; packed: tensors lie without gaps between buckets,
 //                                        lines: buckets begin at multiples of kBucketAlign
-//   tensor 1 float32 1000 fc.bias        index of registration, dtype, elements, name; in fill order
+//   tensor 1 float32 1000 fc.bias        index of registration, dtype, elements, name; as filled
 //   tensor 0 float32 2048000 fc.weight
 //   bucket float32 0 1000                first and count, in elements of its dtype's tensors; in
 //   bucket float32 1000 2048000          launch order

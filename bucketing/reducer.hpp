@@ -16,9 +16,10 @@
 // Files: reducer.cc (life), reducer_seal.cc (agreement and memory), reducer_plan.cc (the plan),
 // reducer_step.cc (a step), reducer_result.cc (one tensor's result).
 //
-// Threads: add(), load_plan() and seal() init only; step_begin(), step_end(), reset(), last_buckets(),
-// save_plan() one at a time; grad_ready(), grad_unused() any thread, several at once; result()
-// likewise, a tensor at a time, while step_end() does not run; view() any thread after seal().
+// Threads: add(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
+// last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any thread, several at
+// once; result() likewise, a tensor at a time, while step_end() does not run; view() any thread
+// after seal().
 #pragma once
 
 #include <noria/bucketing.h>
