@@ -36,6 +36,11 @@ if(TARGET noria AND TARGET noria_softverbs AND NORIA_TORCH_PYTHON)
   foreach(name binding_test faults_test)
     noria_python_test(NAME ${name} SCRIPT tests/python/${name}.py)
   endforeach()
+  # The planner beside PyTorch's own.
+  add_executable(plan_lists support/plan_lists.cc)
+  target_link_libraries(plan_lists PRIVATE noria_bucketing)
+  noria_python_test(NAME planner_test SCRIPT tests/python/planner_test.py
+                    ARGUMENTS $<TARGET_FILE:plan_lists>)
   noria_python_test(NAME data_parallel_test SCRIPT tests/python/data_parallel_test.py TORCHRUN)
   noria_python_test(NAME example SCRIPT examples/pytorch/train.py TORCHRUN)
   noria_python_test(NAME compare_gloo SCRIPT perf/compare_gloo.py
