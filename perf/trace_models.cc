@@ -191,7 +191,7 @@ struct Model {
   Trace (*make)();
 };
 
-constexpr std::array<Model, 12> kModels{{
+constexpr std::array<Model, 13> kModels{{
     {"resnet18",
      [] {
        return resnet("resnet18", {2, 2, 2, 2}, false);
