@@ -96,6 +96,7 @@ Outcome<std::unique_ptr<Comm>> Comm::create(const noria_comm_config& config) {
   if (comm->size_ == 1) {
     if (config.id != nullptr) drop_reservation(*rendezvous);
     if (!bad_params.empty()) return Failure{NORIA_E_ARG, bad_params};
+    NORIA_TRY(comm->start_timeline({}));
     NORIA_TRY(comm->start_engine(nullptr, nullptr));
     return comm;
   }
@@ -119,6 +120,10 @@ Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {
     return Ok{};
   };
   NORIA_TRY(agree("open the device", set_up(), deadline));
+  if (is_traced_) {
+    NORIA_TRY_ASSIGN(const ClockOffset clock, measure_clock(*control_, read_boot_id(), deadline));
+    NORIA_TRY(agree("open the trace", start_timeline(clock), deadline));
+  }
 
   auto ring = Ring::connect(*domain, *control_, params_, host, deadline);
   if (!ring) return control_->settle(ring.failure());
@@ -152,17 +157,26 @@ Outcome<Ok> Comm::start_engine(std::unique_ptr<transport::Domain> domain,
   return Ok{};
 }
 
+Outcome<Ok> Comm::start_timeline(const ClockOffset& clock) {
+  if (params_.trace.empty()) return Ok{};
+  NORIA_TRY_ASSIGN(timeline_,
+                   Timeline::create(params_.trace, {.rank = rank_, .size = size_, .clock = clock}));
+  return Ok{};
+}
+
 Outcome<Ok> Comm::agree(const std::string& what, const Outcome<Ok>& mine, Nanoseconds deadline) {
   PayloadWriter report;
   report.put_i32(mine ? NORIA_OK : mine.failure().code);
   report.put_text(mine ? "" : mine.failure().text);
+  report.put_i32(params_.trace.empty() ? 0 : 1);
   NORIA_TRY_ASSIGN(const std::vector<std::string> reports,
                    control_->all_gather(what, report.bytes(), deadline));
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     PayloadReader reader(reports[rank]);
     const int32_t code = reader.take_i32();
-    if (code != NORIA_OK)
-      return Failure{code, on_rank(static_cast<int32_t>(rank), reader.take_text())};
+    const std::string text = reader.take_text();
+    is_traced_ |= reader.take_i32() != 0;
+    if (code != NORIA_OK) return Failure{code, on_rank(static_cast<int32_t>(rank), text)};
   }
   return Ok{};
 }
@@ -250,6 +264,7 @@ ReducerHost Comm::reducer_host() {
           .engine = engine_.get(),
           .control = control_.get(),
           .is_step_open = &is_step_open_,
+          .timeline = timeline_.get(),
           .start_timeout = start_timeout_,
           .collective_timeout = collective_timeout_};
 }

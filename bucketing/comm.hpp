@@ -23,6 +23,7 @@
 #include "bucketing/engine.hpp"
 #include "bucketing/failure.hpp"
 #include "bucketing/reducer.hpp"
+#include "bucketing/timeline.hpp"
 #include "verbs/provider.hpp"
 
 namespace noria::bucketing {
@@ -70,6 +71,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Outcome<Ok> connect(const std::string& bad_params, Nanoseconds deadline);
   Outcome<std::unique_ptr<transport::Domain>> open_device();
   Outcome<Ok> start_engine(std::unique_ptr<transport::Domain> domain, std::unique_ptr<Ring> ring);
+  Outcome<Ok> start_timeline(const ClockOffset& clock);
   // All ranks get the failure of the lowest rank that has one.
   Outcome<Ok> agree(const std::string& what, const Outcome<Ok>& mine, Nanoseconds deadline);
   Outcome<Ok> fill(Collective& collective, Kind kind, int32_t root, const Part* part) const;
@@ -81,6 +83,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Nanoseconds start_timeout_ = 0;
   Nanoseconds collective_timeout_ = 0;
   std::atomic<bool> is_step_open_{false};
+  bool is_traced_ = false;              // some rank's NORIA_TRACE is set; known after agree()
+  std::unique_ptr<Timeline> timeline_;  // null where this rank's is not
 
   std::shared_ptr<const verbs::Provider> provider_;  // null with one rank, like control_
   std::unique_ptr<ControlPlane> control_;

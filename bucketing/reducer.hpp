@@ -50,6 +50,7 @@
 #include "bucketing/reducer_config.hpp"
 #include "bucketing/step_gate.hpp"
 #include "bucketing/tensor_table.hpp"
+#include "bucketing/timeline.hpp"
 #include "bucketing/verdict.hpp"
 #include "bucketing/window.hpp"
 
@@ -62,6 +63,7 @@ struct ReducerHost {
   Engine* engine = nullptr;
   ControlPlane* control = nullptr;            // null: one rank
   std::atomic<bool>* is_step_open = nullptr;  // keeps other collectives out while a step is open
+  Timeline* timeline = nullptr;               // null: nobody wants to see the steps
   Nanoseconds start_timeout = 0;
   Nanoseconds collective_timeout = 0;
 };
@@ -149,6 +151,7 @@ class Reducer {
   void copy_out(const Bucket& bucket);
   void put_back_unused();
   noria_step_info describe_step(Nanoseconds ended_ns);
+  NORIA_COLD void show_step(bool is_good);
   uint64_t moved_bytes() const;
 
   // one tensor's result
@@ -163,6 +166,7 @@ class Reducer {
 
   const ReducerHost host_;
   const ReducerConfig config_;
+  const uint32_t number_;  // among those of the timeline
   Phase phase_ = Phase::registering;
   uint64_t step_ = 0;  // the synchronised one that is open, or the next
   Nanoseconds begun_ns_ = 0;

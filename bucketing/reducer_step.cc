@@ -207,7 +207,6 @@ Outcome<noria_step_info> Reducer::step_end() {
     return step_info(step_, begun_ns_, now_ns(), {});
   }
   NORIA_TRY(finish(false));
-  last_step_ = describe_step(now_ns());
   if (arrival_ != nullptr) NORIA_TRY(adopt_arrival());
   return *last_step_;
 }
@@ -272,7 +271,10 @@ Outcome<Ok> Reducer::finish(bool was_reset) {
   if (has_results_) {
     put_back_unused();
     if (is_learning_) learn();
+    last_step_ = describe_step(now_ns());
   }
+  if (host_.timeline != nullptr) [[unlikely]]
+    show_step(has_results_);
   // release: pairs with acquire where the communicator lets the next collective in.
   host_.is_step_open->store(false, std::memory_order_release);
   return outcome;
@@ -351,6 +353,13 @@ noria_step_info Reducer::describe_step(Nanoseconds ended_ns) {
   info.wire_bytes = moved_bytes() - moved_before_;
   info.order_wait_ns = order_wait_ns(info.last_gradient_ns);
   return info;
+}
+
+void Reducer::show_step(bool is_good) {
+  if (is_good)
+    host_.timeline->on_step(number_, *last_step_, infos_);
+  else
+    host_.timeline->on_failed_step();
 }
 
 uint64_t Reducer::moved_bytes() const {

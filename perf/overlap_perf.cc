@@ -40,7 +40,7 @@ struct Options {
   bool copies = false;
   bool print_plan = false;
   bool json = false;
-  std::string timeline;
+  std::string timeline, html;
 };
 
 constexpr const char* kHelp =
@@ -119,6 +119,8 @@ void add_flags(CLI::App& app, Options& o) {
                "print the buckets as rows 'index bytes tensors' and end; starts nothing");
   app.add_flag("--json", o.json, "JSON instead of the table");
   app.add_option("--timeline", o.timeline, "write the last steps as a Chrome trace for Perfetto")
+      ->check(file_name());
+  app.add_option("--html", o.html, "write the last steps as a page for a browser")
       ->check(file_name());
 }
 
@@ -379,6 +381,7 @@ int body(int argc, char** argv) {
   Link link = settle(options, params_of_environment(), plan);
   require_writable(options.timeline);
   require_writable(options.save_plan);
+  require_writable(options.html);
   if (options.comm_ratio > 0)
     if (const Exit exit = fit_link(plan, options, link); exit != Exit::ok)
       return static_cast<int>(exit);
@@ -390,7 +393,9 @@ int body(int argc, char** argv) {
   const std::vector<RankReport> reports = decode_all(result);
   const OverlapSummary summary = summary_of(plan, options, link, reports);
   std::fputs((options.json ? overlap_json(summary) : overlap_table(summary)).c_str(), stdout);
-  if (!options.timeline.empty()) write_file(options.timeline, timeline_json(plan, reports));
+  const Timeline timeline = timeline_of(plan, reports);
+  if (!options.timeline.empty()) write_file(options.timeline, chrome_trace(timeline));
+  if (!options.html.empty()) write_file(options.html, timeline_page(timeline));
   return static_cast<int>(result.exit);
 }
 

@@ -24,6 +24,8 @@ Json encode_mode(const ModeResult& mode) {
   Json json{{"mode", static_cast<int>(mode.mode)},
             {"step_ms", mode.step_ms},
             {"communication_ms", mode.communication_ms},
+            {"reported_exposed_ms", mode.reported_exposed_ms},
+            {"outside_exposed_ms", mode.outside_exposed_ms},
             {"cpu_seconds", mode.cpu_seconds},
             {"seal_ms", mode.seal_ms},
             {"wrong", mode.wrong},
@@ -32,7 +34,8 @@ Json encode_mode(const ModeResult& mode) {
             {"ready_ns", mode.last.ready_ns},
             {"transfers", Json::array()}};
   for (const Transfer& t : mode.last.transfers)
-    json["transfers"].push_back({t.bytes, t.tensors, t.ready_ns, t.start_ns, t.end_ns});
+    json["transfers"].push_back(
+        {t.bytes, t.tensors, t.ready_ns, t.start_ns, t.end_ns, t.first_ns, t.queued_ns, t.wire_ns});
   return json;
 }
 
@@ -43,12 +46,20 @@ ModeResult decode_mode(const Json& json) {
                   .cpu_seconds = json.at("cpu_seconds"),
                   .seal_ms = json.at("seal_ms"),
                   .wrong = json.at("wrong")};
+  mode.reported_exposed_ms = json.at("reported_exposed_ms").get<std::vector<double>>();
+  mode.outside_exposed_ms = json.at("outside_exposed_ms").get<std::vector<double>>();
   mode.last = {.begin_ns = json.at("begin_ns"),
                .end_ns = json.at("end_ns"),
                .ready_ns = json.at("ready_ns")};
   for (const Json& t : json.at("transfers"))
-    mode.last.transfers.push_back(
-        {.bytes = t[0], .tensors = t[1], .ready_ns = t[2], .start_ns = t[3], .end_ns = t[4]});
+    mode.last.transfers.push_back({.bytes = t[0],
+                                   .tensors = t[1],
+                                   .ready_ns = t[2],
+                                   .start_ns = t[3],
+                                   .end_ns = t[4],
+                                   .first_ns = t[5],
+                                   .queued_ns = t[6],
+                                   .wire_ns = t[7]});
   return mode;
 }
 
@@ -92,6 +103,34 @@ std::string link_line(const OverlapSummary& s) {
   return line + "\n";
 }
 
+// Of the mode's step on this rank, moved by `offset_ns`.
+TimelineStep step_of(const ReplayPlan& plan, const ModeResult& mode, int64_t offset_ns) {
+  const auto moved = [offset_ns](int64_t ns) { return ns == 0 ? 0 : ns + offset_ns; };
+  TimelineStep step{.name = mode_name(mode.mode),
+                    .begin_ns = mode.last.begin_ns + offset_ns,
+                    .end_ns = mode.last.end_ns + offset_ns};
+  step.last_gradient_ns = step.begin_ns;
+  for (size_t i = 0; i < mode.last.ready_ns.size(); ++i) {
+    const TraceTensor& tensor = plan.trace.tensors[plan.times.order[i]];
+    step.last_gradient_ns = mode.last.ready_ns[i] + offset_ns;
+    step.gradients.push_back(
+        {.name = tensor.name, .numel = tensor.numel, .ready_ns = step.last_gradient_ns});
+  }
+  for (const Transfer& t : mode.last.transfers)
+    step.buckets.push_back({.name = mode.mode == Mode::bucketed
+                                        ? "bucket " + std::to_string(step.buckets.size())
+                                        : "all gradients",
+                            .bytes = t.bytes,
+                            .tensors = t.tensors,
+                            .first_ns = moved(t.first_ns),
+                            .queued_ns = moved(t.queued_ns),
+                            .ready_ns = t.ready_ns + offset_ns,
+                            .start_ns = t.start_ns + offset_ns,
+                            .end_ns = t.end_ns + offset_ns,
+                            .wire_ns = t.wire_ns});
+  return step;
+}
+
 }  // namespace
 
 std::string encode(const RankReport& report) {
@@ -117,6 +156,42 @@ RankReport decode(const std::string& text) {
   }
 }
 
+Timeline timeline_of(const ReplayPlan& plan, const std::vector<RankReport>& ranks) {
+  Timeline timeline{.title = plan.trace.name + " on " + std::to_string(ranks.size()) + " ranks"};
+  for (size_t r = 0; r < ranks.size(); ++r) timeline.ranks.push_back({.rank = static_cast<int>(r)});
+  int64_t next_ns = 0;
+  for (size_t m = 0; !ranks.empty() && m < ranks[0].modes.size(); ++m) {
+    int64_t first = INT64_MAX, last = 0;
+    for (const RankReport& rank : ranks) {
+      first = std::min(first, rank.modes[m].last.begin_ns);
+      last = std::max(last, rank.modes[m].last.end_ns);
+    }
+    for (size_t r = 0; r < ranks.size(); ++r)
+      timeline.ranks[r].steps.push_back(step_of(plan, ranks[r].modes[m], next_ns - first));
+    next_ns += (last - first) + (last - first) / 10;
+  }
+  return timeline;
+}
+
+namespace {
+
+// What the library reports beside what a clock outside sees.
+void compare_clocks(const std::vector<RankReport>& ranks, size_t mode, ModeSummary& summary) {
+  std::vector<double> reported, errors;
+  for (const RankReport& rank : ranks) {
+    const ModeResult& result = rank.modes.at(mode);
+    for (size_t i = 0; i < result.reported_exposed_ms.size(); ++i) {
+      const double outside = result.outside_exposed_ms.at(i);
+      reported.push_back(result.reported_exposed_ms[i]);
+      if (outside > 0) errors.push_back(std::fabs(reported.back() / outside - 1));
+    }
+  }
+  summary.reported_exposed_ms = percentile(std::move(reported), 50);
+  summary.report_error = percentile(std::move(errors), 50);
+}
+
+}  // namespace
+
 ModeSummary summarize(const std::vector<RankReport>& ranks, size_t mode, double backward_ms,
                       uint64_t bytes) {
   ModeSummary summary;
@@ -133,6 +208,7 @@ ModeSummary summarize(const std::vector<RankReport>& ranks, size_t mode, double 
   }
   const double gigabytes = static_cast<double>(bytes) * 1e-9;
   const auto n = static_cast<double>(ranks.size());
+  compare_clocks(ranks, mode, summary);
   summary.step_ms = median(steps);
   summary.step_p99_ms = percentile(steps, 99);
   summary.step_max_ms = largest(steps);
@@ -169,7 +245,11 @@ std::string overlap_table(const OverlapSummary& s) {
         "fill, they took %.2f ms.\n",
         *s.full_buckets_step_ms, bucketed->step_ms);
   if (bucketed != nullptr)
-    text += format_text("# Sealing the reducer took %.1f ms.\n", bucketed->seal_ms);
+    text += format_text(
+        "# Sealing the reducer took %.1f ms.\n"
+        "# The library reports %.3f ms exposed, from the last gradient on; the median step is "
+        "%.2f %% off a clock outside.\n",
+        bucketed->seal_ms, bucketed->reported_exposed_ms, 100 * bucketed->report_error);
   if (!s.notice.empty()) text += "# " + s.notice + "\n";
   return text;
 }
@@ -197,6 +277,8 @@ std::string overlap_json(const OverlapSummary& s) {
                              {"bus_gb_s", mode.bus_gb_s},
                              {"cpu_s_per_gb", mode.cpu_s_per_gb},
                              {"seal_ms", mode.seal_ms},
+                             {"reported_exposed_ms", mode.reported_exposed_ms},
+                             {"report_error", mode.report_error},
                              {"wrong", mode.wrong}});
   json["full_buckets_step_ms"] =
       s.full_buckets_step_ms ? Json(*s.full_buckets_step_ms) : Json(nullptr);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "perf/replay.hpp"
+#include "perf/timeline.hpp"
 
 namespace noria::perf {
 
@@ -25,6 +26,10 @@ struct RankReport {
 std::string encode(const RankReport& report);
 RankReport decode(const std::string& text);
 
+// The last step of each mode. Modes, whose steps lie seconds apart, are moved together, by the same
+// amount on all ranks.
+Timeline timeline_of(const ReplayPlan& plan, const std::vector<RankReport>& ranks);
+
 // A mode over all ranks. Per step the slowest rank counts.
 struct ModeSummary {
   Mode mode = Mode::sequential;
@@ -36,6 +41,9 @@ struct ModeSummary {
   double cpu_s_per_gb = 0;
   double seal_ms = 0;  // bucketed
   uint64_t wrong = 0;
+  // Bucketed, medians over ranks and steps: exposed time by the library's report, and how far that
+  // is off a clock outside, relative to it.
+  double reported_exposed_ms = 0, report_error = 0;
 };
 
 ModeSummary summarize(const std::vector<RankReport>& ranks, size_t mode, double backward_ms,

@@ -136,7 +136,8 @@ class Replay::Sequential : public Strategy {
                         .tensors = static_cast<uint32_t>(plan_.trace.tensors.size()),
                         .ready_ns = begin,
                         .start_ns = begin,
-                        .end_ns = end}};
+                        .end_ns = end,
+                        .wire_ns = end - begin}};
     return ms_of(end - begin);
   }
   void reduce() {
@@ -234,9 +235,10 @@ class Replay::Bucketed : public Strategy {
     require(noria_grad_ready(reducer_.get(), ids_[index], gradients_.at(index), nullptr),
             "noria_grad_ready");
   }
-  double end(StepTimes&) override {
+  double end(StepTimes& times) override {
     noria_step_report report = NORIA_STEP_REPORT_INIT;
     require(noria_step_end(reducer_.get(), nullptr, &report), "noria_step_end");
+    times.reported_exposed_ns = report.exposed_ns;
     return ms_of(report.communication_ns);
   }
   void conclude(ModeResult& result) override {
@@ -255,7 +257,10 @@ class Replay::Bucketed : public Strategy {
                                        .tensors = bucket.tensors,
                                        .ready_ns = bucket.ready_ns,
                                        .start_ns = bucket.start_ns,
-                                       .end_ns = bucket.end_ns});
+                                       .end_ns = bucket.end_ns,
+                                       .first_ns = bucket.first_ns,
+                                       .queued_ns = bucket.queued_ns,
+                                       .wire_ns = bucket.wire_ns});
   }
 
  private:
@@ -319,6 +324,10 @@ ModeResult Replay::run(Mode mode, const std::function<void(int)>& progress) {
     if (step < plan_.warmups) continue;
     result.step_ms.push_back(ms_of(times.end_ns - times.begin_ns));
     result.communication_ms.push_back(communication_ms);
+    if (mode == Mode::bucketed) {
+      result.reported_exposed_ms.push_back(ms_of(times.reported_exposed_ns));
+      result.outside_exposed_ms.push_back(ms_of(times.end_ns - times.ready_ns.back()));
+    }
     result.cpu_seconds += cpu;
     result.last = std::move(times);
   }

@@ -55,11 +55,13 @@ struct Transfer {
   uint64_t bytes = 0;
   uint32_t tensors = 0;
   int64_t ready_ns = 0, start_ns = 0, end_ns = 0;
+  int64_t first_ns = 0, queued_ns = 0, wire_ns = 0;  // as noria_bucket_info has them; 0: unknown
 };
 
 struct StepTimes {
   int64_t begin_ns = 0, end_ns = 0;
-  std::vector<int64_t> ready_ns;  // as handed over, in order of arrival
+  int64_t reported_exposed_ns = 0;  // bucketed
+  std::vector<int64_t> ready_ns;    // as handed over, in order of arrival
   std::vector<Transfer> transfers;
 };
 
@@ -67,9 +69,12 @@ struct ModeResult {
   Mode mode = Mode::sequential;
   std::vector<double> step_ms;           // of the measured steps
   std::vector<double> communication_ms;  // per step; per_tensor: of the same calls with no backward
-  double cpu_seconds = 0;                // of all measured steps
-  double seal_ms = 0;                    // bucketed: of noria_reducer_seal()
-  uint64_t wrong = 0;                    // elements, over all steps
+  // Bucketed, per step: exposed time as the library reports it, and as a clock outside sees it,
+  // from the call for the last gradient to the end of step_end.
+  std::vector<double> reported_exposed_ms, outside_exposed_ms;
+  double cpu_seconds = 0;  // of all measured steps
+  double seal_ms = 0;      // bucketed: of noria_reducer_seal()
+  uint64_t wrong = 0;      // elements, over all steps
   StepTimes last;
 };
 

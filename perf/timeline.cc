@@ -10,10 +10,22 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kStepLane = 0;
 constexpr int kBackwardLane = 1;
-constexpr int kBucketLane = 2;  // and those after it, where buckets overlap
+constexpr int kExposedLane = 2;
+constexpr int kBucketLane = 3;  // and those after it, where buckets overlap
+
+double micros(int64_t ns) { return static_cast<double>(ns) * 1e-3; }
+
+int64_t begin_of(const Timeline& timeline) {
+  int64_t first = INT64_MAX;
+  for (const TimelineRank& rank : timeline.ranks)
+    for (const TimelineStep& step : rank.steps) first = std::min(first, step.begin_ns);
+  return first;
+}
 
 class Writer {
  public:
+  explicit Writer(int64_t zero_ns) : zero_ns_(zero_ns) {}
+
   void name(const char* what, int rank, int lane, const std::string& name) {
     events_.push_back(
         {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", lane}, {"args", {{"name", name}}}});
@@ -24,85 +36,85 @@ class Writer {
                        {"name", name},
                        {"pid", rank},
                        {"tid", lane},
-                       {"ts", micros(begin_ns)},
-                       {"dur", static_cast<double>(std::max<int64_t>(end_ns - begin_ns, 0)) * 1e-3},
+                       {"ts", micros(begin_ns - zero_ns_)},
+                       {"dur", micros(std::max<int64_t>(end_ns - begin_ns, 0))},
                        {"args", std::move(args)}});
   }
-  void move_by(int64_t offset_ns) { offset_ns_ = offset_ns; }
-  std::string text() const {
-    return Json{{"displayTimeUnit", "ms"}, {"traceEvents", events_}}.dump() + "\n";
+  std::string text(Json other) const {
+    return Json{
+               {"displayTimeUnit", "ms"}, {"otherData", std::move(other)}, {"traceEvents", events_}}
+               .dump() +
+           "\n";
   }
 
  private:
-  double micros(int64_t ns) const { return static_cast<double>(ns + offset_ns_) * 1e-3; }
-
+  const int64_t zero_ns_;
   Json events_ = Json::array();
-  int64_t offset_ns_ = 0;
 };
 
-void write_backward(Writer& writer, const ReplayPlan& plan, int rank, const StepTimes& step) {
+void write_backward(Writer& writer, int rank, const TimelineStep& step) {
+  if (step.gradients.empty())
+    writer.slice(rank, kBackwardLane, "backward", step.begin_ns, step.last_gradient_ns,
+                 Json::object());
   int64_t before = step.begin_ns;
-  for (size_t i = 0; i < step.ready_ns.size(); ++i) {
-    const TraceTensor& tensor = plan.trace.tensors[plan.times.order[i]];
-    writer.slice(rank, kBackwardLane, tensor.name, before, step.ready_ns[i],
-                 {{"numel", tensor.numel}});
-    before = step.ready_ns[i];
+  for (const TimelineGradient& gradient : step.gradients) {
+    writer.slice(rank, kBackwardLane, gradient.name, before, gradient.ready_ns,
+                 {{"numel", gradient.numel}});
+    before = gradient.ready_ns;
   }
 }
 
 // Returns how many lanes it took.
-int write_transfers(Writer& writer, Mode mode, int rank, const StepTimes& step) {
+int write_buckets(Writer& writer, int rank, const TimelineStep& step) {
   std::vector<int64_t> lane_ends;
-  for (size_t i = 0; i < step.transfers.size(); ++i) {
-    const Transfer& t = step.transfers[i];
+  for (const TimelineBucket& bucket : step.buckets) {
     const auto free = std::find_if(lane_ends.begin(), lane_ends.end(),
-                                   [&](int64_t end) { return end <= t.start_ns; });
+                                   [&](int64_t end) { return end <= bucket.start_ns; });
     const auto lane = static_cast<int>(free - lane_ends.begin());
     if (free == lane_ends.end()) lane_ends.push_back(0);
-    lane_ends[static_cast<size_t>(lane)] = t.end_ns;
-    const std::string name =
-        mode == Mode::bucketed ? "bucket " + std::to_string(i) : std::string("all gradients");
-    writer.slice(rank, kBucketLane + lane, name, t.start_ns, t.end_ns,
-                 {{"bytes", t.bytes},
-                  {"tensors", t.tensors},
-                  {"full_after_start_us", static_cast<double>(t.ready_ns - t.start_ns) * 1e-3}});
+    lane_ends[static_cast<size_t>(lane)] = bucket.end_ns;
+    Json args{{"bytes", bucket.bytes},
+              {"tensors", bucket.tensors},
+              {"full_after_start_us", micros(bucket.ready_ns - bucket.start_ns)}};
+    if (bucket.first_ns != 0) {
+      args["first_gradient_before_start_us"] = micros(bucket.start_ns - bucket.first_ns);
+      args["queued_before_start_us"] = micros(bucket.start_ns - bucket.queued_ns);
+    }
+    writer.slice(rank, kBucketLane + lane, bucket.name, bucket.start_ns, bucket.end_ns,
+                 std::move(args));
   }
   return static_cast<int>(lane_ends.size());
 }
 
+void name_lanes(Writer& writer, const TimelineRank& rank, int lanes) {
+  writer.name("process_name", rank.rank, 0,
+              "rank " + std::to_string(rank.rank) + (rank.host.empty() ? "" : " on " + rank.host));
+  writer.name("thread_name", rank.rank, kStepLane, "step");
+  writer.name("thread_name", rank.rank, kBackwardLane, "backward");
+  writer.name("thread_name", rank.rank, kExposedLane, "exposed");
+  for (int lane = 0; lane < lanes; ++lane)
+    writer.name("thread_name", rank.rank, kBucketLane + lane, "buckets");
+}
+
 }  // namespace
 
-std::string timeline_json(const ReplayPlan& plan, const std::vector<RankReport>& ranks) {
-  Writer writer;
-  int lanes = 1;
-  int64_t next_ns = 0;
-  const size_t modes = ranks.empty() ? 0 : ranks[0].modes.size();
-  for (size_t m = 0; m < modes; ++m) {
-    int64_t first = INT64_MAX, last = 0;
-    for (const RankReport& rank : ranks) {
-      first = std::min(first, rank.modes[m].last.begin_ns);
-      last = std::max(last, rank.modes[m].last.end_ns);
+std::string chrome_trace(const Timeline& timeline) {
+  Writer writer(begin_of(timeline));
+  Json clocks = Json::object();
+  for (const TimelineRank& rank : timeline.ranks) {
+    clocks["rank " + std::to_string(rank.rank)] =
+        "clock within " + std::to_string(rank.clock_error_ns) + " ns of rank 0's";
+    int lanes = 1;
+    for (const TimelineStep& step : rank.steps) {
+      writer.slice(rank.rank, kStepLane, step.name, step.begin_ns, step.end_ns, Json::object());
+      write_backward(writer, rank.rank, step);
+      writer.slice(rank.rank, kExposedLane, "exposed", step.last_gradient_ns, step.end_ns,
+                   Json::object());
+      lanes = std::max(lanes, write_buckets(writer, rank.rank, step));
     }
-    writer.move_by(next_ns - first);
-    for (size_t r = 0; r < ranks.size(); ++r) {
-      const ModeResult& mode = ranks[r].modes[m];
-      const auto rank = static_cast<int>(r);
-      writer.slice(rank, kStepLane, mode_name(mode.mode), mode.last.begin_ns, mode.last.end_ns,
-                   {{"backward_ms", plan.times.backward_ms}});
-      write_backward(writer, plan, rank, mode.last);
-      lanes = std::max(lanes, write_transfers(writer, mode.mode, rank, mode.last));
-    }
-    next_ns += (last - first) + (last - first) / 10;
+    name_lanes(writer, rank, lanes);
   }
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    const auto rank = static_cast<int>(r);
-    writer.name("process_name", rank, 0, "rank " + std::to_string(r));
-    writer.name("thread_name", rank, kStepLane, "step");
-    writer.name("thread_name", rank, kBackwardLane, "backward (tensor ready)");
-    for (int lane = 0; lane < lanes; ++lane)
-      writer.name("thread_name", rank, kBucketLane + lane, "buckets");
-  }
-  return writer.text();
+  return writer.text(std::move(clocks));
 }
 
 }  // namespace noria::perf

@@ -10,6 +10,10 @@ if(TARGET all_reduce_perf)
              SOURCES e2e/block_tools_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
   target_compile_definitions(block_tools_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
   add_dependencies(block_tools_test reduce_scatter_perf all_gather_perf)
+  noria_test(NAME noria_trace_test LABELS e2e SOURCES e2e/noria_trace_test.cc e2e/tool_runs.cc
+             LIBS noria_perf_pure)
+  target_compile_definitions(noria_trace_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
+  add_dependencies(noria_trace_test noria_trace overlap_perf noria_softverbs)
   noria_test(NAME noria_tune_test LABELS e2e SOURCES e2e/noria_tune_test.cc e2e/tool_runs.cc
              LIBS noria_perf_pure)
   target_compile_definitions(noria_tune_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")

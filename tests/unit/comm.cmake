@@ -1,4 +1,7 @@
 noria_test(NAME control_wire_test LABELS unit LIBS noria_bucketing SOURCES unit/control_wire_test.cc)
 noria_test(NAME bootstrap_test LABELS unit LIBS noria_bucketing SOURCES unit/bootstrap_test.cc)
+foreach(name clock_offset timeline)
+  noria_test(NAME ${name}_test LABELS unit LIBS noria_bucketing SOURCES unit/${name}_test.cc)
+endforeach()
 noria_test(NAME engine_test LABELS unit LIBS noria_bucketing
            SOURCES unit/engine_test.cc support/fake_ring.cc)

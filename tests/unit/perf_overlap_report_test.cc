@@ -18,6 +18,8 @@ RankReport report_of(int64_t begin_ms, std::vector<double> steps,
   ModeResult mode{.mode = Mode::bucketed,
                   .step_ms = std::move(steps),
                   .communication_ms = std::move(communication),
+                  .reported_exposed_ms = {1.9, 2.1},
+                  .outside_exposed_ms = {2.0, 2.1},
                   .cpu_seconds = 0.5,
                   .wrong = 1};
   mode.last.begin_ns = begin_ms * kMs;
@@ -32,7 +34,10 @@ RankReport report_of(int64_t begin_ms, std::vector<double> steps,
                           .tensors = 1,
                           .ready_ns = (begin_ms + 10) * kMs,
                           .start_ns = (begin_ms + 8) * kMs,
-                          .end_ns = (begin_ms + 12) * kMs}};
+                          .end_ns = (begin_ms + 12) * kMs,
+                          .first_ns = (begin_ms + 5) * kMs,
+                          .queued_ns = (begin_ms + 7) * kMs,
+                          .wire_ns = 4 * kMs}};
   report.modes = {mode};
   report.flat_ms = {1.5};
   return report;
@@ -59,6 +64,11 @@ TEST(Rank_report, Survives_the_pipe) {
   EXPECT_EQ(after.modes[0].wrong, 1U);
   EXPECT_EQ(after.modes[0].last.ready_ns, before.modes[0].last.ready_ns);
   EXPECT_EQ(after.modes[0].last.transfers[1].start_ns, 108 * kMs);
+  EXPECT_EQ(after.modes[0].last.transfers[1].first_ns, 105 * kMs);
+  EXPECT_EQ(after.modes[0].last.transfers[1].queued_ns, 107 * kMs);
+  EXPECT_EQ(after.modes[0].last.transfers[1].wire_ns, 4 * kMs);
+  EXPECT_EQ(after.modes[0].reported_exposed_ms, before.modes[0].reported_exposed_ms);
+  EXPECT_EQ(after.modes[0].outside_exposed_ms, before.modes[0].outside_exposed_ms);
 }
 
 TEST(Rank_report, Half_a_report_is_a_lost_rank) {
@@ -86,6 +96,9 @@ TEST(Summary, The_slowest_rank_of_each_step_counts) {
   EXPECT_DOUBLE_EQ(summary.bus_gb_s, 3e-3 * 2 / 2 / 9e-3);
   EXPECT_NEAR(summary.cpu_s_per_gb, 1.0 / (3e-3 * 3), 1e-9);
   EXPECT_EQ(summary.wrong, 2U);
+  // Expect: of the four steps' reports, which are 5 % and 0 % off, the lower median.
+  EXPECT_DOUBLE_EQ(summary.reported_exposed_ms, 1.9);
+  EXPECT_DOUBLE_EQ(summary.report_error, 0);
 }
 
 OverlapSummary summary_of_one() {
@@ -107,7 +120,10 @@ OverlapSummary summary_of_one() {
                     .efficiency = 0.8,
                     .bus_gb_s = 0.0012,
                     .cpu_s_per_gb = 0.5,
-                    .wrong = 0}};
+                    .seal_ms = 1.5,
+                    .wrong = 0,
+                    .reported_exposed_ms = 2.4,
+                    .report_error = 0.015}};
   return summary;
 }
 
@@ -139,6 +155,10 @@ TEST(Overlap_table, Says_what_ran_over_what_link_and_with_what_result) {
       "#\n"
       "# Buckets sent only when full could end a step after 13.50 ms at best; sent while they "
       "fill, they took 12.50 ms.\n"
+      "# Sealing the reducer took 1.5 ms.\n"
+      "# The library reports 2.400 ms exposed, from the last gradient on; the median step is 1.50 "
+      "% "
+      "off a clock outside.\n"
       "# no RDMA device was found\n");
 }
 
@@ -164,8 +184,8 @@ TEST(Overlap_json, Has_the_figures_of_the_table) {
 }
 
 TEST(Timeline, Has_a_process_per_rank_with_step_tensors_and_buckets_on_one_clock) {
-  const auto json = nlohmann::json::parse(
-      timeline_json(plan_of_two(), {report_of(100, {12}, {9}), report_of(101, {12}, {9})}));
+  const auto json = nlohmann::json::parse(chrome_trace(
+      timeline_of(plan_of_two(), {report_of(100, {12}, {9}), report_of(101, {12}, {9})})));
   std::map<std::string, nlohmann::json> of_rank_1;
   for (const auto& event : json["traceEvents"]) {
     if (event["ph"] != "X") continue;
@@ -185,8 +205,54 @@ TEST(Timeline, Has_a_process_per_rank_with_step_tensors_and_buckets_on_one_clock
   EXPECT_EQ(of_rank_1.at("bucket 1")["args"]["full_after_start_us"], 2000.0);
 }
 
+TEST(Timeline, Tells_what_was_exposed_and_how_far_off_a_clock_may_be) {
+  Timeline timeline = timeline_of(plan_of_two(), {report_of(100, {12}, {9})});
+  timeline.ranks[0].clock_error_ns = 1234;
+  const auto json = nlohmann::json::parse(chrome_trace(timeline));
+  EXPECT_EQ(json["otherData"]["rank 0"], "clock within 1234 ns of rank 0's");
+  for (const auto& event : json["traceEvents"]) {
+    if (event["name"] != "exposed" || event["ph"] != "X") continue;
+    EXPECT_EQ(event["ts"], 10000.0);
+    EXPECT_EQ(event["dur"], 2000.0);
+  }
+}
+
+// The data that the page holds for its script.
+nlohmann::json data_of(const std::string& page) {
+  const std::string tag = "<script type=\"application/json\" id=\"data\">";
+  const size_t begin = page.find(tag) + tag.size();
+  return nlohmann::json::parse(page.substr(begin, page.find("</script>") - begin), nullptr, false);
+}
+
+TEST(Timeline_page, Holds_every_step_with_a_place_for_each_rank) {
+  Timeline timeline =
+      timeline_of(plan_of_two(), {report_of(100, {12}, {9}), report_of(101, {12}, {9})});
+  timeline.ranks[1].steps.push_back({.name = "later", .begin_ns = 50 * kMs, .end_ns = 60 * kMs});
+  const auto data = data_of(timeline_page(timeline));
+  ASSERT_TRUE(data.is_object());
+  ASSERT_EQ(data["steps"].size(), 2U);
+  EXPECT_EQ(data["steps"][0]["name"], "bucketed");
+  const auto& rank_1 = data["steps"][0]["ranks"][1];
+  EXPECT_EQ(rank_1["b"], 1000.0);
+  EXPECT_EQ(rank_1["l"], 11000.0);
+  EXPECT_EQ(rank_1["e"], 13000.0);
+  EXPECT_EQ(rank_1["buckets"][1]["q"], 8000.0);
+  EXPECT_EQ(rank_1["buckets"][1]["w"], 4000.0);
+  EXPECT_TRUE(rank_1["buckets"][0]["f"].is_null());  // not known
+  // Expect: a step that a rank does not have leaves its place empty.
+  EXPECT_TRUE(data["steps"][1]["ranks"][0].is_null());
+  EXPECT_TRUE(data["steps"][1]["ranks"][1].is_object());
+}
+
+TEST(Timeline_page, A_name_cannot_end_the_script_that_holds_it) {
+  const Timeline timeline{.title = "</script><b>", .ranks = {{.rank = 0}}};
+  const auto data = data_of(timeline_page(timeline));
+  ASSERT_TRUE(data.is_object());
+  EXPECT_EQ(data["title"], "</script><b>");
+}
+
 TEST(Timeline, Of_nothing_is_still_a_trace) {
-  const auto json = nlohmann::json::parse(timeline_json(plan_of_two(), {}));
+  const auto json = nlohmann::json::parse(chrome_trace(timeline_of(plan_of_two(), {})));
   EXPECT_TRUE(json["traceEvents"].empty());
 }
 

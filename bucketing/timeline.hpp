@@ -1,0 +1,71 @@
+// Timeline: the last steps of a communicator's reducers, kept in memory and written as JSON lines.
+//
+// The first line says whose steps these are and how far the rank's clock is from rank 0's; each
+// other line is a step with its buckets, under the names of observe.h. The file is there from the
+// start, so that a path that cannot be written is told at once, and it is always whole: it is
+// written anew beside itself and moved into place, after steps 1, 2, 4, 8 and so on, after every
+// kSteps steps, after a step that failed, and at the end. What is older than kSteps steps, or than
+// kBytes, is dropped.
+//
+// Cost: a step is put into words after its end, some microseconds a bucket; none where no Timeline
+// is.
+//
+// Threads: one at a time, as the steps of a communicator are; add_reducer() any thread.
+#pragma once
+
+#include <noria/observe.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/units.hpp"
+#include "bucketing/clock_offset.hpp"
+#include "bucketing/failure.hpp"
+
+namespace noria::bucketing {
+
+class Timeline {
+ public:
+  static constexpr size_t kSteps = 512;
+  static constexpr uint64_t kBytes = 16_MiB;
+
+  struct Owner {
+    int32_t rank = 0;
+    int32_t size = 1;
+    ClockOffset clock;
+  };
+
+  // Writes `path`.rank0.jsonl, or `path`.comm1.rank0.jsonl for the process's second communicator
+  // that asks. ARG where that cannot be written.
+  static Outcome<std::unique_ptr<Timeline>> create(const std::string& path, const Owner& owner);
+  ~Timeline();
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
+
+  // The number by which its steps are told from those of other reducers.
+  uint32_t add_reducer() { return reducers_.fetch_add(1, std::memory_order_relaxed); }
+
+  void on_step(uint32_t reducer, const noria_step_info& step,
+               std::span<const noria_bucket_info> buckets);
+  void on_failed_step() { write_or_warn(); }
+
+  const std::string& file() const { return file_; }
+
+ private:
+  Timeline(std::string file, const Owner& owner);
+  Outcome<Ok> write() const;
+  void write_or_warn();
+
+  const std::string file_;
+  const std::string head_;
+  std::atomic<uint32_t> reducers_{0};
+  std::deque<std::string> lines_;
+  uint64_t bytes_ = 0;  // of lines_
+  uint64_t steps_ = 0;  // recorded so far
+  bool has_warned_ = false;
+};
+
+}  // namespace noria::bucketing
