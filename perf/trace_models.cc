@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "base/units.hpp"
 #include "perf/trace.hpp"
 
 namespace noria::perf {
@@ -129,11 +130,12 @@ Trace gpt2(const char* name, int64_t layers, int64_t d) {
   return b.take();
 }
 
-Trace llama_7b() {
+// Of the width of 7B.
+Trace llama(const char* name, int64_t layers) {
   constexpr int64_t kD = 4096, kFf = 11008, kVocabulary = 32000;
-  Builder b("llama-7b");
+  Builder b(name);
   b.weight("embed_tokens", {kVocabulary, kD});
-  for (int64_t layer = 0; layer < 32; ++layer) {
+  for (int64_t layer = 0; layer < layers; ++layer) {
     for (const char* part : {"q_proj", "k_proj", "v_proj", "o_proj"})
       b.weight(indexed("layers.", layer, std::string("self_attn.") + part), {kD, kD});
     b.weight(indexed("layers.", layer, "mlp.gate_proj"), {kFf, kD});
@@ -186,12 +188,25 @@ Trace dlrm() {
   return b.take();
 }
 
+// What one call a tensor costs most: many calls, few bytes.
+Trace small_tensors_of(Trace trace) {
+  std::erase_if(trace.tensors,
+                [](const TraceTensor& t) { return t.numel * sizeof(float) >= 64_KiB; });
+  trace.name += "-small";
+  return trace;
+}
+
+Trace in_bfloat16(Trace trace) {
+  for (TraceTensor& tensor : trace.tensors) tensor.dtype = NORIA_BFLOAT16;
+  return trace;
+}
+
 struct Model {
   const char* name;
   Trace (*make)();
 };
 
-constexpr std::array<Model, 13> kModels{{
+constexpr std::array<Model, 15> kModels{{
     {"resnet18",
      [] {
        return resnet("resnet18", {2, 2, 2, 2}, false);
@@ -199,6 +214,10 @@ constexpr std::array<Model, 13> kModels{{
     {"resnet50",
      [] {
        return resnet("resnet50", {3, 4, 6, 3}, true);
+     }},
+    {"resnet50-small",
+     [] {
+       return small_tensors_of(resnet("resnet50", {3, 4, 6, 3}, true));
      }},
     {"resnet101",
      [] {
@@ -214,7 +233,9 @@ constexpr std::array<Model, 13> kModels{{
     {"bert-large", [] { return bert("bert-large", 24, 1024, 4096); }},
     {"gpt2", [] { return gpt2("gpt2", 12, 768); }},
     {"gpt2-xl", [] { return gpt2("gpt2-xl", 48, 1600); }},
-    {"llama-7b", &llama_7b},
+    {"llama-7b", [] { return llama("llama-7b", 32); }},
+    // What a laptop holds of it, as it is trained.
+    {"llama-7b-2-layers", [] { return in_bfloat16(llama("llama-7b-2-layers", 2)); }},
     {"dlrm", &dlrm},
     {"many-small", &many_small},
 }};

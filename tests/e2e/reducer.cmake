@@ -2,6 +2,10 @@
 if(NOT TARGET noria OR NOT TARGET noria_softverbs)
   return()
 endif()
+# no-sanitizer: their shadow memory would be counted.
+noria_test(NAME reducer_memory_test LABELS e2e no-sanitizer LIBS noria noria_bucketing
+           SOURCES e2e/reducer_memory_test.cc support/crew.cc ENVIRONMENT "NORIA_SOFT=1")
+add_dependencies(reducer_memory_test noria_softverbs)
 noria_test(NAME reducer_e2e_test LABELS e2e TIMEOUT 300 LIBS noria noria_bucketing
            SOURCES e2e/reducer_e2e_test.cc support/crew.cc
            ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late")

@@ -6,6 +6,8 @@ if(TARGET noria_perf_pure)
              LIBS noria_perf_pure)
   noria_test(NAME perf_step_lines_test LABELS unit SOURCES unit/perf_step_lines_test.cc
              LIBS noria_perf_pure)
+  noria_test(NAME perf_overlap_plan_test LABELS unit SOURCES unit/perf_overlap_plan_test.cc
+             LIBS noria_perf_pure noria_bucketing)
   noria_test(NAME perf_budget_test LABELS unit SOURCES unit/perf_budget_test.cc
              LIBS noria_perf_pure)
   noria_test(NAME perf_net_report_test LABELS unit SOURCES unit/perf_net_report_test.cc
