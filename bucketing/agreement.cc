@@ -33,6 +33,7 @@ enum Fact : size_t {
   given_plan,
   unused,
   static_graph,
+  nonfinite,
   tensor_count,
   tensor_hash,
   kFacts
@@ -50,7 +51,8 @@ constexpr std::array<const char*, tensor_count> kFactNames{"the version of noria
                                                            "wire_dtype",
                                                            "the loaded plan",
                                                            "unused",
-                                                           "static_graph"};
+                                                           "static_graph",
+                                                           "nonfinite"};
 static_assert(kFactNames.back() != nullptr, "each fact has its name");
 
 using Facts = std::array<uint64_t, kFacts>;
@@ -71,6 +73,7 @@ Facts facts_of(const TensorTable& tensors, const ReducerConfig& config) {
   facts[given_plan] = config.given_plan;
   facts[unused] = config.unused;
   facts[static_graph] = config.static_graph ? 1 : 0;
+  facts[nonfinite] = config.is_nonfinite_error ? 1 : 0;
   facts[tensor_count] = tensors.size();
   facts[tensor_hash] = tensors.hash(0, tensors.size());
   return facts;

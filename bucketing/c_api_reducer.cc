@@ -2,6 +2,7 @@
 #include <noria/bucketing.h>
 #include <noria/observe.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -58,6 +59,10 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
   if (config.static_graph > 1)
     return Failure{NORIA_E_ARG, "noria_reducer_config.static_graph is " +
                                     std::to_string(config.static_graph) + ": it must be 0 or 1"};
+  if (config.nonfinite > NORIA_NONFINITE_ERROR)
+    return Failure{NORIA_E_ARG, "noria_reducer_config.nonfinite is " +
+                                    std::to_string(config.nonfinite) +
+                                    ": it must be NORIA_NONFINITE_PASS or _ERROR"};
   ReducerConfig checked{.arena = config.arena == 1,
                         .op = config.op,
                         .step_timeout = Nanoseconds{config.step_timeout_ms} * 1'000'000,
@@ -66,7 +71,8 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
                         .average = static_cast<AverageMode>(config.average),
                         .wire_dtype = config.wire_dtype,
                         .unused = config.unused,
-                        .static_graph = config.static_graph == 1};
+                        .static_graph = config.static_graph == 1,
+                        .is_nonfinite_error = config.nonfinite == NORIA_NONFINITE_ERROR};
   if (config.bucket_bytes != 0) checked.caps.bucket_bytes = config.bucket_bytes;
   if (config.first_bucket_bytes != 0) checked.caps.first_bucket_bytes = config.first_bucket_bytes;
   if (config.last_bucket_bytes != 0) checked.caps.last_bucket_bytes = config.last_bucket_bytes;
@@ -86,10 +92,11 @@ Outcome<Ok> check_report(const noria_step_report* report) {
   return Ok{};
 }
 
-Outcome<Ok> end_step(Reducer& reducer, const noria_stream* consumer, noria_step_report* report) {
+Outcome<Ok> end_step(Reducer& reducer, const noria_stream* consumer, noria_step_report* report,
+                     const std::function<Outcome<noria_step_info>()>& end) {
   NORIA_TRY(check_stream(consumer));
   NORIA_TRY(check_report(report));
-  NORIA_TRY_ASSIGN(const noria_step_info step, reducer.step_end());
+  NORIA_TRY_ASSIGN(const noria_step_info step, end());
   if (report == nullptr) return Ok{};
   return write_struct(report,
                       noria_step_report{.struct_size = sizeof(noria_step_report),
@@ -208,7 +215,19 @@ noria_status noria_grad_result(noria_reducer* reducer, uint32_t id, const noria_
 noria_status noria_step_end(noria_reducer* reducer, const noria_stream* consumer,
                             noria_step_report* report) {
   if (reducer == nullptr) return refuse(is_null("reducer"));
-  return answer(end_step(reducer->reducer, consumer, report));
+  Reducer& mine = reducer->reducer;
+  return answer(end_step(mine, consumer, report, [&mine] { return mine.step_end(); }));
+}
+
+noria_status noria_step_join(noria_reducer* reducer, const noria_stream* consumer,
+                             noria_step_report* report, uint32_t* all_joined) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (all_joined == nullptr) return refuse(is_null("all_joined"));
+  Reducer& mine = reducer->reducer;
+  bool is_over = false;
+  const auto joined = end_step(mine, consumer, report, [&] { return mine.step_join(&is_over); });
+  if (joined.is_ok()) *all_joined = is_over ? 1 : 0;
+  return answer(joined);
 }
 
 noria_status noria_reducer_reset(noria_reducer* reducer) {

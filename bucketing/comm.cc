@@ -194,8 +194,7 @@ Outcome<Ok> Comm::status() const {
 // ---- collectives --------------------------------------------------------------------------------
 
 Outcome<Ok> Comm::fill(Collective& collective, Kind kind, int32_t root, const Part* part) const {
-  // relaxed: a step begins and collectives are called by the same one thread at a time.
-  if (is_step_open_.load(std::memory_order_relaxed))
+  if (open_steps_.any())
     return Failure{NORIA_E_STATE,
                    "a step of a reducer is open on this communicator: end it before, or use "
                    "another communicator"};
@@ -263,7 +262,7 @@ ReducerHost Comm::reducer_host() {
           .size = size_,
           .engine = engine_.get(),
           .control = control_.get(),
-          .is_step_open = &is_step_open_,
+          .open_steps = &open_steps_,
           .timeline = timeline_.get(),
           .start_timeout = start_timeout_,
           .collective_timeout = collective_timeout_};

@@ -82,7 +82,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   int32_t size_ = 1;
   Nanoseconds start_timeout_ = 0;
   Nanoseconds collective_timeout_ = 0;
-  std::atomic<bool> is_step_open_{false};
+  OpenSteps open_steps_;
   bool is_traced_ = false;              // some rank's NORIA_TRACE is set; known after agree()
   std::unique_ptr<Timeline> timeline_;  // null where this rank's is not
 

@@ -26,8 +26,7 @@ Reducer::~Reducer() {
     // The ring works in the arena until then; ends at once, as the engine failed.
     host_.engine->wait(collective_, kNever);
   }
-  // release: pairs with acquire where the communicator lets the next collective in.
-  host_.is_step_open->store(false, std::memory_order_release);
+  host_.open_steps->end(this);
 }
 
 Outcome<uint32_t> Reducer::add(std::string_view name, noria_dtype dtype, uint64_t numel,
@@ -35,8 +34,13 @@ Outcome<uint32_t> Reducer::add(std::string_view name, noria_dtype dtype, uint64_
   const auto refuse = [&](noria_status code, const std::string& why) {
     return Failure{code, "tensor '" + printable(std::string(name)) + "'" + why};
   };
-  if (phase_ != Phase::registering)
-    return refuse(NORIA_E_STATE, " comes after noria_reducer_seal(): register all before it");
+  if (phase_ != Phase::registering) {
+    const auto known = tensors_.find(name);
+    return refuse(NORIA_E_STATE, " comes after noria_reducer_seal(): " +
+                                     (known ? "it was sealed as " + tensors_.describe(*known) +
+                                                  ", and a model that changes needs a new reducer"
+                                            : std::string("register all before it")));
+  }
   if (expected_fires != 0 && config_.static_graph)
     return refuse(NORIA_E_ARG, ": expected_fires is " + std::to_string(expected_fires) +
                                    ": with static_graph it is learned; leave it 0");

@@ -44,6 +44,7 @@
 #include "bucketing/control.hpp"
 #include "bucketing/engine.hpp"
 #include "bucketing/failure.hpp"
+#include "bucketing/open_steps.hpp"
 #include "bucketing/plan.hpp"
 #include "bucketing/plan_text.hpp"
 #include "bucketing/readiness.hpp"
@@ -61,9 +62,9 @@ struct ReducerHost {
   int32_t rank = 0;
   int32_t size = 1;
   Engine* engine = nullptr;
-  ControlPlane* control = nullptr;            // null: one rank
-  std::atomic<bool>* is_step_open = nullptr;  // keeps other collectives out while a step is open
-  Timeline* timeline = nullptr;               // null: nobody wants to see the steps
+  ControlPlane* control = nullptr;  // null: one rank
+  OpenSteps* open_steps = nullptr;
+  Timeline* timeline = nullptr;  // null: nobody wants to see the steps
   Nanoseconds start_timeout = 0;
   Nanoseconds collective_timeout = 0;
 };
@@ -91,7 +92,11 @@ class Reducer {
   Outcome<Ok> grad_unused(std::span<const uint32_t> ids);
   // Of the open step, or of the last; null if no rank used it (KEEP). `timeout` 0: the step's.
   Outcome<const void*> result(uint32_t id, Nanoseconds timeout);
+  // Once a step has ended, the same answer until the next begins.
   Outcome<noria_step_info> step_end();
+  // A whole step to which this rank has nothing to give but what it accumulated. `is_over`: so it
+  // was for all ranks.
+  Outcome<noria_step_info> step_join(bool* is_over);
   Outcome<Ok> reset();
 
   uint32_t buckets() const { return static_cast<uint32_t>(plan_.buckets.size()); }
@@ -110,7 +115,7 @@ class Reducer {
   void expect_fires();
   std::vector<PlanTensor> plan_tensors() const;
   Outcome<Ok> refuse_integer_average() const;
-  uint64_t news_count() const { return 1 + (keeps_ ? tensors_.size() : uint64_t{0}); }
+  uint64_t news_count() const { return kNewsUsed + (keeps_ ? tensors_.size() : 0); }
   uint64_t wire_offset() const;
   uint64_t wire_bytes() const;
   uint32_t input_divisor() const;
@@ -143,7 +148,13 @@ class Reducer {
   void contribute(uint32_t id, bool is_used);
   void end_pass(bool is_last);
   void learn();
+  NORIA_COLD void give_unusually(uint32_t id, std::byte* grad, bool is_last);
+  void look_for_nonfinite(uint32_t id, const std::byte* grad);
+  Complaints complaints_of_step(bool was_reset) const;
+  Outcome<noria_step_info> end_step();
+  Outcome<Ok> check_turn() const;
   Outcome<Ok> finish(bool was_reset);
+  Outcome<Ok> check_results() const;
   void tell_news(const Complaints& complaints);
   Outcome<Ok> judge(const Complaints& mine) const;
   void wait_and_copy_out();
@@ -156,7 +167,7 @@ class Reducer {
 
   // one tensor's result
   Outcome<const void*> early_result(uint32_t id, Nanoseconds timeout);
-  bool is_used_by_any(uint32_t id) const { return !keeps_ || news_[1 + id] != 0; }
+  bool is_used_by_any(uint32_t id) const { return !keeps_ || news_[kNewsUsed + id] != 0; }
 
   NORIA_COLD Failure no_step_open(const char* call) const;
   NORIA_COLD Failure unknown_id(uint32_t id) const;
@@ -175,7 +186,10 @@ class Reducer {
   bool accumulates_ = false;   // the open step only does that
   bool is_learning_ = false;   // a static graph whose first pass is not over
   bool is_deferred_ = false;   // what comes in the open step is not sent before its end
-  bool has_results_ = false;   // of the last synchronised step
+  bool is_shadow_ = false;     // this rank only keeps the others company
+  bool is_unusual_ = false;    // deferred, observed, or looked through for what is not finite
+  std::optional<Outcome<noria_step_info>> ended_;  // what step_end() answered, until the next step
+  bool has_results_ = false;                       // of the last synchronised step
   Window window_;
   bool is_window_over_ = false;  // the next step begins a new one
 
@@ -184,17 +198,21 @@ class Reducer {
   std::optional<SavedPlan> given_plan_;
   Plan plan_;
   bool is_sealed_ = false;
+  uint64_t number_ = 0;                   // among the communicator's reducers
   std::vector<uint64_t> views_;           // arena mode: of each tensor in the arena; never changes
   std::vector<uint64_t> result_offsets_;  // in the arena, by the plan of the last step
   Arena arena_;
   std::unique_ptr<Readiness> readiness_;
   Collective collective_;
-  // In the arena: the verdict and, with KEEP, for each tensor 1 if it was used. Reduced with MAX.
+  // In the arena, reduced with MAX: the verdict; 1 of a rank that is no shadow; and, with KEEP, for
+  // each tensor 1 if it was used.
+  static constexpr uint32_t kNewsVerdict = 0, kNewsLive = 1, kNewsUsed = 2;
   int32_t* news_ = nullptr;
   uint32_t first_news_segment_ = 0;  // to the last; and stretches
   // Copy mode, by id: where the gradient came from, and its result goes.
   std::unique_ptr<std::atomic<std::byte*>[]> sources_;
   std::unique_ptr<std::atomic<bool>[]> is_delivered_;  // copy mode: by result(), before step_end()
+  std::unique_ptr<std::atomic<bool>[]> is_nonfinite_;  // by id, where that is looked for
   std::vector<std::vector<std::byte>> kept_;  // arena and KEEP, by id: what stood in unused views
   BucketTimes times_;
   std::vector<noria_bucket_info> infos_;

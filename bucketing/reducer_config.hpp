@@ -27,6 +27,7 @@ struct ReducerConfig {
   uint64_t given_plan = 0;     // fingerprint of a loaded plan; 0: none
   uint32_t unused = NORIA_UNUSED_ERROR;
   bool static_graph = false;
+  bool is_nonfinite_error = false;
 };
 
 }  // namespace noria::bucketing

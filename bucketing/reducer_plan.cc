@@ -136,7 +136,7 @@ Outcome<double> Reducer::measure_us(uint64_t bytes) {
 
 Outcome<Ok> Reducer::measure_link(const Gather& ask_all) {
   if (host_.size == 1) return Ok{};
-  const bool is_busy = host_.is_step_open->load(std::memory_order_relaxed);
+  const bool is_busy = host_.open_steps->any();
   const Outcome<Ok> free =
       is_busy ? Outcome<Ok>(Failure{NORIA_E_STATE,
                                     "a planned reducer measures the link at seal, and another "

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "base/fingerprint.hpp"
 #include "bucketing/kernels.hpp"
 #include "bucketing/reducer.hpp"
 
@@ -26,6 +27,7 @@ Outcome<Ok> Reducer::seal() {
   NORIA_TRY(agree_on_success(made, "reducer seal, memory", ask_all));
 
   make_tables();
+  number_ = host_.open_steps->take_number();
   NORIA_TRY(install_plan());
   if (config_.plan == PlanKind::planned && !given_plan_) NORIA_TRY(measure_link(ask_all));
   if (observes()) arrival_ = std::make_unique<Arrival>(tensors_.size());
@@ -41,6 +43,7 @@ void Reducer::make_tables() {
   sources_.reset(new std::atomic<std::byte*>[copied] {});
   is_delivered_.reset(new std::atomic<bool>[copied] {});
   kept_.resize(config_.arena && keeps_ ? tensors_.size() : 0);
+  is_nonfinite_.reset(new std::atomic<bool>[config_.is_nonfinite_error ? tensors_.size() : 0] {});
   window_.restart(tensors_.size());
 }
 
@@ -120,6 +123,11 @@ void Reducer::build_collective() {
                                .in_region = arena_.region(),
                                .out_region = arena_.region()});
   prepare(collective_, static_cast<uint32_t>(host_.size));
+  // Steps of two reducers of one shape are told apart where ranks begin them in different order.
+  Fingerprint fingerprint;
+  fingerprint.add(collective_.fingerprint);
+  fingerprint.add(number_);
+  collective_.fingerprint = fingerprint.value();
   first_news_segment_ = 0;
   while (collective_.segments[first_news_segment_].part < plan_.buckets.size())
     ++first_news_segment_;

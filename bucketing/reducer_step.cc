@@ -5,6 +5,7 @@
 
 #include "base/counters.hpp"
 #include "base/units.hpp"
+#include "bucketing/finite.hpp"
 #include "bucketing/reducer.hpp"
 #include "bucketing/step_times.hpp"
 
@@ -22,16 +23,14 @@ Outcome<Ok> Reducer::step_begin(bool accumulates) {
   if (phase_ == Phase::failed)
     return Failure{NORIA_E_STATE, "step " + std::to_string(step_ - 1) +
                                       " failed: call noria_reducer_reset() on every rank first"};
-  // acquire: pairs with release where the step before ended, maybe another reducer's.
-  if (!accumulates && host_.is_step_open->exchange(true, std::memory_order_acquire))
-    return Failure{NORIA_E_STATE,
-                   "another reducer has a step open on this communicator: end it first, or give "
-                   "each reducer a communicator of its own"};
 
   begun_ns_ = now_ns();
   has_results_ = false;
+  ended_.reset();
   accumulates_ = accumulates;
+  is_shadow_ = false;
   is_deferred_ = accumulates || is_learning_;
+  is_unusual_ = is_deferred_ || arrival_ != nullptr || config_.is_nonfinite_error;
   readiness_->restart();
   if (arrival_ != nullptr) arrival_->restart();
   if (std::exchange(is_window_over_, false)) window_.restart(tensors_.size());
@@ -43,12 +42,15 @@ Outcome<Ok> Reducer::step_begin(bool accumulates) {
 
 void Reducer::start_collective() {
   result_offsets_ = plan_.offsets;
+  host_.open_steps->begin(this);
   times_.restart();  // published by gate_.open()
   moved_before_ = moved_bytes();
   for (Part& part : collective_.parts) part.start_ns = part.end_ns = part.wire_ns = 0;
   if (!config_.arena)
     for (uint32_t id = 0; id < tensors_.size(); ++id)
       is_delivered_[id].store(false, std::memory_order_relaxed);  // published by gate_.open()
+  for (uint32_t id = 0; id < tensors_.size() && config_.is_nonfinite_error; ++id)
+    is_nonfinite_[id].store(false, std::memory_order_relaxed);  // likewise
   collective_.failure = {NORIA_OK, {}};
   // relaxed: published by submit().
   collective_.state.store(Collective::State::queued, std::memory_order_relaxed);
@@ -96,14 +98,29 @@ Outcome<Ok> Reducer::grad_ready(uint32_t id, const void* grad) {
   const Readiness::Fire fire = readiness.fire(id);
   if (fire == Readiness::Fire::late) [[unlikely]]
     return came_late(id);
-  if (arrival_ != nullptr) [[unlikely]]
-    arrival_->note(id);
-  if (fire == Readiness::Fire::early || is_deferred_) return Ok{};
-  if (config_.arena)
+  const bool is_last = fire == Readiness::Fire::last;
+  if (!is_last || is_unusual_) [[unlikely]]
+    give_unusually(id, source, is_last);
+  else if (config_.arena)
     take_stretches(home);
   else
     copy_in(id, source);
   return Ok{};
+}
+
+void Reducer::give_unusually(uint32_t id, std::byte* grad, bool is_last) {
+  if (arrival_ != nullptr) arrival_->note(id);
+  if (!is_last || is_deferred_) return;
+  if (config_.arena) grad = arena_.base() + readiness_->home(id).offset;
+  look_for_nonfinite(id, grad);
+  config_.arena ? take_stretches(readiness_->home(id)) : copy_in(id, grad);
+}
+
+// Before it is sent: afterwards sums of all ranks stand in its place.
+void Reducer::look_for_nonfinite(uint32_t id, const std::byte* grad) {
+  const Tensor& tensor = tensors_[id];
+  if (config_.is_nonfinite_error && !is_finite(tensor.dtype, grad, tensor.numel))
+    is_nonfinite_[id].store(true, std::memory_order_relaxed);  // read after gate_.close()
 }
 
 Outcome<Ok> Reducer::grad_unused(std::span<const uint32_t> ids) {
@@ -120,11 +137,13 @@ Outcome<Ok> Reducer::grad_unused(std::span<const uint32_t> ids) {
 
 // What earlier passes of the window, or fires of this one, brought; zeros where that is nothing.
 void Reducer::contribute(uint32_t id, bool is_used) {
-  if (is_used && !config_.arena)  // relaxed: the fire that stored it was acquired
-    return copy_in(id, sources_[id].load(std::memory_order_relaxed));
   const Readiness::Home& home = readiness_->home(id);
+  std::byte* const slot = arena_.base() + home.offset;
+  // relaxed: the fire that stored it was acquired.
+  const std::byte* const grad = config_.arena ? slot : sources_[id].load(std::memory_order_relaxed);
+  if (is_used) look_for_nonfinite(id, grad);
+  if (is_used && !config_.arena) return copy_in(id, grad);
   if (!is_used) {
-    std::byte* const slot = arena_.base() + home.offset;
     if (!kept_.empty()) kept_[id].assign(slot, slot + home.bytes);
     std::memset(slot, 0, home.bytes);
   }
@@ -199,7 +218,37 @@ Failure Reducer::came_late(uint32_t id) const {
 // ---- end ----------------------------------------------------------------------------------------
 
 Outcome<noria_step_info> Reducer::step_end() {
+  if (phase_ != Phase::open && ended_) return *ended_;
   if (phase_ != Phase::open) return Failure{NORIA_E_STATE, "noria_step_end() with no step open"};
+  if (!accumulates_) {
+    NORIA_TRY(check_turn());
+  }
+  ended_ = end_step();
+  return *ended_;
+}
+
+// Whoever ended another step would wait for one that only this rank could end.
+Outcome<Ok> Reducer::check_turn() const {
+  if (host_.open_steps->is_first(this)) return Ok{};
+  return Failure{NORIA_E_STATE,
+                 "another reducer's step began before step " + std::to_string(step_) +
+                     " of this one and is still open: end it first, since steps of a communicator "
+                     "end in the order in which they began"};
+}
+
+Outcome<noria_step_info> Reducer::step_join(bool* is_over) {
+  if (host_.open_steps->any())
+    return Failure{NORIA_E_STATE,
+                   "noria_step_join() is a whole step: end those that are open on the communicator "
+                   "first"};
+  NORIA_TRY(step_begin());
+  is_shadow_ = true;
+  NORIA_TRY_ASSIGN(const noria_step_info info, step_end());
+  *is_over = news_[kNewsLive] == 0;
+  return info;
+}
+
+Outcome<noria_step_info> Reducer::end_step() {
   if (accumulates_) {
     gate_.close();
     end_pass(false);
@@ -217,19 +266,21 @@ Outcome<Ok> Reducer::reset() {
   if (phase_ == Phase::open && accumulates_) {
     gate_.close();
   } else if (phase_ == Phase::open) {
+    NORIA_TRY(check_turn());
     const Outcome<Ok> ended = finish(true);  // ABORTED everywhere, which is what was asked for
     if (!ended.is_ok() && ended.failure().code != NORIA_E_ABORTED) return ended.failure();
   }
   if (host_.engine->failed()) return host_.engine->failure();
   window_.restart(tensors_.size());
+  ended_.reset();
   phase_ = Phase::idle;
   return Ok{};
 }
 
 // The gate is closed: nothing fires any more.
 void Reducer::end_pass(bool is_last) {
-  window_.add(*readiness_, {.must_all_come = config_.unused == NORIA_UNUSED_ERROR,
-                            .is_learned = config_.static_graph && !is_learning_,
+  window_.add(*readiness_, {.must_all_come = config_.unused == NORIA_UNUSED_ERROR && !is_shadow_,
+                            .is_learned = config_.static_graph && !is_learning_ && !is_shadow_,
                             .is_last = is_last});
   if (!is_last && is_learning_) learn();
 }
@@ -249,11 +300,10 @@ Outcome<Ok> Reducer::finish(bool was_reset) {
   gate_.close();
   end_pass(true);
   is_window_over_ = true;
-  Complaints complaints = window_.complaints();
-  if (was_reset) complaints = {.was_reset = true};
   // Of a deferred pass nothing was contributed yet; of another, what did not come often enough.
   for (uint32_t id = 0; id < tensors_.size(); ++id)
     if (is_deferred_ || readiness_->owed(id) != 0) contribute(id, window_.used(id));
+  const Complaints complaints = complaints_of_step(was_reset);
   tell_news(complaints);
   if (host_.size > 1)
     host_.engine->wake();
@@ -265,26 +315,56 @@ Outcome<Ok> Reducer::finish(bool was_reset) {
     wait_and_copy_out();
 
   Outcome<Ok> outcome = judge(complaints);
+  if (outcome.is_ok()) outcome = check_results();
   phase_ = outcome.is_ok() ? Phase::idle : Phase::failed;
   ++step_;
   has_results_ = outcome.is_ok();
   if (has_results_) {
     put_back_unused();
-    if (is_learning_) learn();
+    if (is_learning_ && !is_shadow_) learn();
     last_step_ = describe_step(now_ns());
   }
   if (host_.timeline != nullptr) [[unlikely]]
     show_step(has_results_);
-  // release: pairs with acquire where the communicator lets the next collective in.
-  host_.is_step_open->store(false, std::memory_order_release);
+  host_.open_steps->end(this);
   return outcome;
+}
+
+Complaints Reducer::complaints_of_step(bool was_reset) const {
+  if (was_reset) return {.was_reset = true};
+  Complaints complaints = window_.complaints();
+  if (!config_.is_nonfinite_error) return complaints;
+  for (uint32_t b = 0; b < plan_.buckets.size() && complaints.nonfinite.empty(); ++b)
+    for (const uint32_t id : plan_.buckets[b].tensors) {
+      // relaxed: whoever stored it is out of the gate.
+      if (!is_nonfinite_[id].load(std::memory_order_relaxed)) continue;
+      complaints.nonfinite.push_back(id);
+      complaints.nonfinite_bucket = b;
+    }
+  return complaints;
+}
+
+// Sums of finite gradients may not be. All ranks have the same sums, and so the same answer.
+Outcome<Ok> Reducer::check_results() const {
+  if (!config_.is_nonfinite_error) return Ok{};
+  for (uint32_t b = 0; b < plan_.buckets.size(); ++b) {
+    const Bucket& bucket = plan_.buckets[b];
+    if (!is_finite(bucket.dtype, arena_.base() + bucket.arena_offset, bucket.numel))
+      return Failure{NORIA_E_NONFINITE,
+                     "step " + std::to_string(step_) + " failed: the sums in bucket " +
+                         std::to_string(b) + " of " + names_of(bucket.tensors, tensors_) +
+                         " are not finite, though all gradients are: scale the loss down, or use "
+                         "a wider dtype"};
+  }
+  return Ok{};
 }
 
 // This rank's part of the news is ready with it.
 void Reducer::tell_news(const Complaints& complaints) {
-  news_[0] = verdict_of(complaints);
+  news_[kNewsVerdict] = verdict_of(complaints);
+  news_[kNewsLive] = is_shadow_ ? 0 : 1;
   for (uint32_t id = 0; id < tensors_.size() && keeps_; ++id)
-    news_[1 + id] = window_.used(id) ? 1 : 0;
+    news_[kNewsUsed + id] = window_.used(id) ? 1 : 0;
   for (uint32_t s = first_news_segment_; s < collective_.segments.size(); ++s) readiness_->take(s);
 }
 
@@ -299,10 +379,10 @@ void Reducer::put_back_unused() {
 // All ranks share the verdict, so that either none of them or every one asks for the reasons.
 Outcome<Ok> Reducer::judge(const Complaints& mine) const {
   if (collective_.failure.code != NORIA_OK) return collective_.failure;
-  if (news_[0] == 0) return Ok{};
+  if (news_[kNewsVerdict] == 0) return Ok{};
   NORIA_TRY_ASSIGN(const auto descriptions,
                    gather(collective_.timeout_ns)("step verdict", describe(mine, tensors_)));
-  return compose_failure(news_[0], step_, descriptions);
+  return compose_failure(news_[kNewsVerdict], step_, descriptions);
 }
 
 // A bucket's results are copied as soon as they are there, while later buckets are on the wire. If

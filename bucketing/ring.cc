@@ -204,7 +204,7 @@ bool Ring::State::is_header_right(const RingHeader& header) {
                   std::to_string(core_.place().left()) + " called " + theirs + ", rank " +
                   std::to_string(core_.place().rank) + " called " + ours +
                   // The header has no room for the parts of parts.
-                  (theirs == ours ? ", cut into other counts" : "") +
+                  (theirs == ours ? ", cut into other counts or of another reducer" : "") +
                   "; all ranks must call the same in the same order"});
   return false;
 }

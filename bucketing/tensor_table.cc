@@ -42,6 +42,11 @@ Outcome<uint32_t> TensorTable::add(std::string_view name, noria_dtype dtype, uin
   return id;
 }
 
+std::optional<uint32_t> TensorTable::find(std::string_view name) const {
+  const auto at = ids_.find(std::string(name));
+  return at == ids_.end() ? std::nullopt : std::optional<uint32_t>(at->second);
+}
+
 std::string TensorTable::describe(uint32_t id) const {
   const Tensor& tensor = tensors_[id];
   return "'" + printable(tensor.name) + "', " + dtype_name(tensor.dtype) + ", " +

@@ -9,6 +9,7 @@
 #include <noria/bucketing.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -31,6 +32,7 @@ class TensorTable {
 
   Outcome<uint32_t> add(std::string_view name, noria_dtype dtype, uint64_t numel);
 
+  std::optional<uint32_t> find(std::string_view name) const;
   uint32_t size() const { return static_cast<uint32_t>(tensors_.size()); }
   const Tensor& operator[](uint32_t id) const { return tensors_[id]; }
   uint64_t bytes() const { return bytes_; }

@@ -7,6 +7,9 @@
 namespace noria::bucketing {
 namespace {
 
+// The larger, the graver.
+enum Verdict : int32_t { kGood = 0, kNonfinite = 1, kLate = 2, kMissing = 3, kReset = 4 };
+
 constexpr size_t kShownTensors = 8;
 constexpr size_t kShownRanks = 8;
 constexpr size_t kShownName = 96;  // bytes of a name
@@ -20,6 +23,9 @@ const char* advice(noria_status code) {
     case NORIA_E_DUP_READY:
       return "call noria_grad_ready() once a tensor and step, after its gradient was accumulated, "
              "or say in expected_fires how often";
+    case NORIA_E_NONFINITE:
+      return "skip the step on every rank with noria_reducer_reset(), or let such values pass with "
+             "NORIA_NONFINITE_PASS";
     default: return "call noria_reducer_reset() on every rank, then begin the next step";
   }
 }
@@ -40,14 +46,22 @@ std::string names_of(const std::vector<uint32_t>& ids, const TensorTable& tensor
 }
 
 int32_t verdict_of(const Complaints& complaints) {
-  if (complaints.was_reset) return -NORIA_E_ABORTED;
-  if (!complaints.missing.empty() || !complaints.partly.empty()) return -NORIA_E_MISSING;
-  if (!complaints.late.empty()) return -NORIA_E_DUP_READY;
-  return 0;
+  if (complaints.was_reset) return kReset;
+  if (!complaints.missing.empty() || !complaints.partly.empty()) return kMissing;
+  if (!complaints.late.empty()) return kLate;
+  return complaints.nonfinite.empty() ? kGood : kNonfinite;
 }
-static_assert(-NORIA_E_ABORTED > -NORIA_E_MISSING && -NORIA_E_MISSING > -NORIA_E_DUP_READY);
 
-noria_status code_of(int32_t verdict) { return static_cast<noria_status>(-verdict); }
+noria_status code_of(int32_t verdict) {
+  switch (verdict) {
+    case kGood: return NORIA_OK;
+    case kNonfinite: return NORIA_E_NONFINITE;
+    case kLate: return NORIA_E_DUP_READY;
+    case kMissing: return NORIA_E_MISSING;
+    case kReset: return NORIA_E_ABORTED;
+    default: return NORIA_E_INTERNAL;
+  }
+}
 
 std::string describe(const Complaints& complaints, const TensorTable& tensors) {
   std::string text;
@@ -59,6 +73,9 @@ std::string describe(const Complaints& complaints, const TensorTable& tensors) {
   if (!complaints.partly.empty())
     add("gave less often than expected " + names_of(complaints.partly, tensors));
   if (!complaints.late.empty()) add("gave too often " + names_of(complaints.late, tensors));
+  if (!complaints.nonfinite.empty())
+    add("gave values that are not finite in bucket " + std::to_string(complaints.nonfinite_bucket) +
+        ", " + names_of(complaints.nonfinite, tensors));
   return text;
 }
 

@@ -20,15 +20,20 @@ namespace noria::bucketing {
 
 // What one rank found wrong with its own step.
 struct Complaints {
-  std::vector<uint32_t> missing;  // ids; of those that never came
-  std::vector<uint32_t> partly;   // came, but less often than is expected of them
-  std::vector<uint32_t> late;     // came again after they were given or declared unused
-  bool was_reset = false;         // left half-way; then nothing is missing
+  std::vector<uint32_t> missing;    // ids; of those that never came
+  std::vector<uint32_t> partly;     // came, but less often than is expected of them
+  std::vector<uint32_t> late;       // came again after they were given or declared unused
+  std::vector<uint32_t> nonfinite;  // brought values that are not finite, in the first such bucket
+  uint32_t nonfinite_bucket = 0;
+  bool was_reset = false;  // left half-way; then nothing is missing
 
-  bool is_any() const { return was_reset || !missing.empty() || !partly.empty() || !late.empty(); }
+  bool is_any() const {
+    return was_reset || !missing.empty() || !partly.empty() || !late.empty() || !nonfinite.empty();
+  }
 };
 
-// 0, or the code that the complaints stand for: ABORTED before MISSING before DUP_READY.
+// 0, or a number for what the complaints stand for: ABORTED before MISSING before DUP_READY before
+// NONFINITE.
 int32_t verdict_of(const Complaints& complaints);
 noria_status code_of(int32_t verdict);
 

@@ -186,6 +186,11 @@ enum {
   NORIA_UNUSED_KEEP = 2   /* the same, but if no rank used it, its gradient stays as it was */
 };
 
+/* What becomes of gradients that are infinite or not a number. ERROR costs a look at each gradient
+ * before it is sent, and at the results: the step fails on all ranks with NONFINITE, which names the
+ * first such bucket of each rank, or the bucket whose sum overflowed. */
+enum { NORIA_NONFINITE_PASS = 0, NORIA_NONFINITE_ERROR = 1 };
+
 typedef struct {
   uint32_t struct_size;
   uint32_t arena;              /* 1: gradients are written into views of noria's memory */
@@ -206,11 +211,12 @@ typedef struct {
    * in its step_end only; each pass after it must be the same, else the step fails. Which never
    * fire is learned with _ZERO or _KEEP; their buckets are then sent without waiting for them. */
   uint32_t static_graph;
+  uint32_t nonfinite; /* NORIA_NONFINITE_PASS or _ERROR */
 } noria_reducer_config;
-#define NORIA_REDUCER_CONFIG_INIT                                                  \
-  {                                                                                \
-    (uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0, NORIA_PLAN_DDP, \
-        NORIA_ORDER_REVERSE, 0, NORIA_AVERAGE_POST, 0, NORIA_UNUSED_ERROR, 0       \
+#define NORIA_REDUCER_CONFIG_INIT                                                                  \
+  {                                                                                                \
+    (uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0, NORIA_PLAN_DDP,                 \
+        NORIA_ORDER_REVERSE, 0, NORIA_AVERAGE_POST, 0, NORIA_UNUSED_ERROR, 0, NORIA_NONFINITE_PASS \
   }
 
 typedef struct {
@@ -271,7 +277,10 @@ NORIA_API noria_status noria_reducer_view(noria_reducer* reducer, uint32_t id, v
  * it, given again or not: in copy mode from the memory that was given last, which stays valid. */
 enum { NORIA_STEP_ACCUMULATE = 1 };
 
-/* Opens a step. `flags` is 0 or NORIA_STEP_ACCUMULATE. Threads: one at a time. Blocks: no. */
+/* Opens a step. `flags` is 0 or NORIA_STEP_ACCUMULATE. Several reducers of a communicator may have
+ * steps open: all ranks begin these in the same order and end them in that order, else step_end
+ * answers STATE; what a later one brings is sent when those before it have ended.
+ * Threads: one at a time. Blocks: no. */
 NORIA_API noria_status noria_step_begin(noria_reducer* reducer, uint32_t flags);
 /* The gradient of `id` is complete. Copy mode: `grad` is read now, and written with the result in
  * step_end; it stays valid until then. Arena mode: `grad` is the view, or NULL. More often in a
@@ -299,10 +308,19 @@ NORIA_API noria_status noria_grad_result(noria_reducer* reducer, uint32_t id,
                                          const void** result);
 /* Waits until every bucket is reduced. If a rank missed a tensor, or was ready twice, every rank
  * gets that failure in this same step, naming tensors and ranks; results are then undefined until
- * noria_reducer_reset(). `report` may be NULL.
+ * noria_reducer_reset(). `report` may be NULL. Called again before the next step begins, it gives
+ * the same answer.
  * Threads: one at a time. Blocks: until the result is there. */
 NORIA_API noria_status noria_step_end(noria_reducer* reducer, const noria_stream* consumer,
                                       noria_step_report* report);
+/* For a rank that has no more inputs while others have: a whole step to which it gives nothing but
+ * what it accumulated, whatever the policy, where averages divide by all ranks all the same. Call
+ * it until *all_joined is 1, which it is on all ranks in the same step: then no rank had inputs, and
+ * the step brought nothing. Before, results are those of the others, so that parameters stay alike
+ * if each rank applies them: views in arena mode, noria_grad_result() in copy mode.
+ * Threads, blocks: as step_end. */
+NORIA_API noria_status noria_step_join(noria_reducer* reducer, const noria_stream* consumer,
+                                       noria_step_report* report, uint32_t* all_joined);
 /* After a failed step, or in the midst of one: back to between steps, and what was accumulated does
  * not count. A step left half-way fails on the other ranks with ABORTED.
  * Threads: one at a time. Blocks: as step_end. */

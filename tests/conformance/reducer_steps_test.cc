@@ -2,6 +2,7 @@
 // conformance list (C..) and the properties that are about steps.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <random>
 
@@ -466,6 +467,128 @@ TEST(StaticGraphs, A_step_that_fails_teaches_nothing) {
         for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 1));
       expect_ok(mine.reducer.step_end());
     }
+  });
+}
+
+// ---- a step's end -------------------------------------------------------------------------------
+
+TEST(Ends, C35_A_step_ended_twice_is_reduced_once_and_reported_alike) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+    expect_ok(mine.reducer.step_begin());
+    for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, static_cast<float>(mine.rank)));
+    const auto first = mine.reducer.step_end();
+    expect_ok(first);
+    mine.put(kA, 20);  // an optimiser's work, say
+    const auto second = mine.reducer.step_end();
+    expect_ok(second);
+    EXPECT_EQ(second->step, first->step);
+    EXPECT_EQ(second->step_ns, first->step_ns);
+    EXPECT_EQ(mine.value(kA), 20);
+    EXPECT_EQ(mine.value(kB), 0.5F);
+  });
+}
+
+// ---- what is not finite -------------------------------------------------------------------------
+
+ReducerConfig checking() {
+  ReducerConfig config = config_of(true, NORIA_UNUSED_ZERO);
+  config.is_nonfinite_error = true;
+  return config;
+}
+
+TEST(Nonfinite, Gradients_are_named_with_their_first_bucket_and_rank_on_all_ranks) {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+    for (const bool was_early : {false, true})
+      run_both_ways(3, checking(), [&](RankReducer& mine) {
+        const auto value = [&](uint32_t id) { return mine.rank == 1 && id <= kB ? bad : 1.0F; };
+        expect_ok(mine.reducer.step_begin(was_early));
+        for (const uint32_t id : {kA, kC, kB, kD}) expect_ok(mine.fire(id, value(id)));
+        if (was_early) {
+          expect_ok(mine.reducer.step_end());
+          expect_ok(mine.reducer.step_begin());
+        }
+        expect_failure(mine.reducer.step_end(), NORIA_E_NONFINITE,
+                       "step 0 failed: rank 1 gave values that are not finite in bucket 1, 'b' (1 "
+                       "of 4 tensors); skip the step");
+        expect_ok(mine.reducer.reset());
+        expect_ok(mine.reducer.step_begin());
+        for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 2));
+        expect_ok(mine.reducer.step_end());
+        EXPECT_EQ(mine.value(kB), 2);
+      });
+}
+
+TEST(Nonfinite, Sums_that_overflow_are_named_by_their_bucket) {
+  run_both_ways(2, checking(), [](RankReducer& mine) {
+    expect_ok(mine.reducer.step_begin());
+    for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, id == kA ? 3e38F : 1));
+    expect_failure(mine.reducer.step_end(), NORIA_E_NONFINITE,
+                   "the sums in bucket 2 of 'a' (1 of 4 tensors) are not finite");
+    expect_ok(mine.reducer.reset());
+  });
+}
+
+TEST(Nonfinite, Passes_where_nobody_asked) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ZERO), [](RankReducer& mine) {
+    expect_ok(mine.reducer.step_begin());
+    expect_ok(mine.fire(kA, std::numeric_limits<float>::infinity()));
+    expect_ok(mine.reducer.step_end());
+    EXPECT_EQ(mine.value(kA), std::numeric_limits<float>::infinity());
+  });
+}
+
+// ---- uneven inputs ------------------------------------------------------------------------------
+
+TEST(Joins, Ranks_without_inputs_keep_the_others_company_until_all_are_done) {
+  for (const uint32_t unused : {NORIA_UNUSED_ERROR, NORIA_UNUSED_KEEP})
+    for (const bool static_graph : {false, true})
+      run_both_ways(3, config_of(true, unused, static_graph), [](RankReducer& mine) {
+        for (int epoch = 0; epoch < 2; ++epoch) {
+          const int inputs = mine.rank;  // rank 0 has none
+          for (int step = 0; step < inputs; ++step) {
+            expect_ok(mine.reducer.step_begin());
+            for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 3));
+            expect_ok(mine.reducer.step_end());
+            EXPECT_EQ(mine.value(kB), static_cast<float>(2 - step));
+          }
+          int steps = inputs;
+          for (bool is_over = false; !is_over; ++steps) {
+            expect_ok(mine.reducer.step_join(&is_over));
+            // Expect: what the others' step made of it, and nothing in the last.
+            if (is_over) continue;
+            EXPECT_EQ(mine.told_value(kB), static_cast<float>(2 - steps));
+          }
+          EXPECT_EQ(steps, 3);
+        }
+      });
+}
+
+TEST(Joins, What_was_accumulated_when_inputs_ran_out_is_given) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+    expect_ok(mine.reducer.step_begin(mine.rank == 0));
+    for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 4));
+    expect_ok(mine.reducer.step_end());
+    bool is_over = false;
+    for (int joins = mine.rank == 0 ? 2 : 1; joins > 0; --joins) {
+      EXPECT_FALSE(is_over);
+      EXPECT_EQ(mine.value(kC), 4);
+      expect_ok(mine.reducer.step_join(&is_over));
+    }
+    EXPECT_TRUE(is_over);
+  });
+}
+
+TEST(Joins, A_step_that_fails_fails_for_who_joined_too) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+    if (mine.rank == 0) {
+      bool is_over = true;
+      expect_failure(mine.reducer.step_join(&is_over), NORIA_E_MISSING, "rank 1 did not give");
+    } else {
+      expect_ok(mine.reducer.step_begin());
+      expect_failure(mine.reducer.step_end(), NORIA_E_MISSING, "rank 1 did not give");
+    }
+    expect_ok(mine.reducer.reset());
   });
 }
 

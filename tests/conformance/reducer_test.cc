@@ -259,7 +259,7 @@ TEST(Reducer, A_hundred_thousand_tensors_make_a_step) {
   });
 }
 
-TEST(Reducer, Two_reducers_take_turns_on_one_communicator) {
+TEST(Reducer, Two_reducers_have_steps_open_and_end_them_in_the_order_of_their_beginning) {
   ThreadRanks ranks(2);
   ranks.run([&](int32_t rank) {
     const std::vector<Tensor> model{{"a", NORIA_FLOAT32, 100}};
@@ -267,15 +267,21 @@ TEST(Reducer, Two_reducers_take_turns_on_one_communicator) {
     RankReducer second(ranks.host(rank), small_buckets(false), model);
     expect_ok(first.reducer.seal());
     expect_ok(second.reducer.seal());
-    for (uint64_t step = 0; step < 3; ++step)
-      for (RankReducer* turn : {&first, &second}) {
-        expect_ok(turn->reducer.step_begin());
-        expect_failure((turn == &first ? second : first).reducer.step_begin(), NORIA_E_STATE,
-                       "another reducer has a step open");
-        expect_ok(turn->give(0, step));
-        expect_ok(turn->reducer.step_end());
-        turn->expect_results(step, 2, NORIA_AVG);
-      }
+    for (uint64_t step = 0; step < 3; ++step) {
+      RankReducer& before = step == 1 ? second : first;
+      RankReducer& after = step == 1 ? first : second;
+      expect_ok(before.reducer.step_begin());
+      expect_ok(after.reducer.step_begin());
+      expect_ok(after.give(0, step));
+      expect_failure(after.reducer.step_end(), NORIA_E_STATE, "end it first");
+      expect_failure(after.reducer.reset(), NORIA_E_STATE, "end it first");
+      bool is_over = false;
+      expect_failure(after.reducer.step_join(&is_over), NORIA_E_STATE, "is a whole step");
+      expect_ok(before.give(0, step));
+      expect_ok(before.reducer.step_end());
+      expect_ok(after.reducer.step_end());
+      for (RankReducer* each : {&before, &after}) each->expect_results(step, 2, NORIA_AVG);
+    }
   });
 }
 
@@ -481,8 +487,9 @@ void expect_step_fails_everywhere(int32_t size, noria_status code, const std::st
     texts[static_cast<size_t>(rank)] = ended.is_ok() ? "" : ended.failure().text;
 
     expect_failure(mine.reducer.step_begin(), NORIA_E_STATE, "step 0 failed");
-    expect_failure(mine.reducer.step_end(), NORIA_E_STATE, "no step open");
+    expect_failure(mine.reducer.step_end(), code, part);  // the same answer, until the reset
     expect_ok(mine.reducer.reset());
+    expect_failure(mine.reducer.step_end(), NORIA_E_STATE, "no step open");
     expect_ok(mine.reducer.step_begin());
     mine.give_all(test::random_order(mine.model.size(), 5), 1, 2);
     expect_ok(mine.reducer.step_end());
@@ -645,7 +652,9 @@ TEST(Reducer, Calls_out_of_order_are_refused_with_what_to_do) {
   // Between steps.
   expect_ok(reducer.seal());
   expect_failure(reducer.seal(), NORIA_E_STATE, "called before");
-  expect_failure(reducer.add("b", NORIA_FLOAT32, 4), NORIA_E_STATE, "'b'");
+  expect_failure(reducer.add("b", NORIA_FLOAT32, 4), NORIA_E_STATE, "'b' comes after");
+  expect_failure(reducer.add("a", NORIA_FLOAT16, 9), NORIA_E_STATE,
+                 "was sealed as 'a', float32, 4 elements, and a model that changes needs");
   expect_failure(reducer.grad_ready(0, nullptr), NORIA_E_STATE, "no step open");
   expect_failure(reducer.step_end(), NORIA_E_STATE, "no step open");
   expect_ok(reducer.reset());
@@ -655,9 +664,6 @@ TEST(Reducer, Calls_out_of_order_are_refused_with_what_to_do) {
   expect_failure(reducer.step_begin(), NORIA_E_STATE, "step 0 is open");
   expect_ok(reducer.grad_ready(0, nullptr));
   expect_ok(reducer.step_end());
-
-  // A step ends once.
-  expect_failure(reducer.step_end(), NORIA_E_STATE, "no step open");
 }
 
 TEST(Reducer, Wrong_ids_and_pointers_are_refused_and_do_not_count_as_given) {
@@ -700,6 +706,18 @@ TEST(Reducer, Ranks_that_differ_are_told_alike_at_seal) {
     expect_failure(mine.reducer.seal(), NORIA_E_MISMATCH,
                    "tensor 1: 'b', float32, 8 elements on ranks 0, 1; 'b', float32, 9 elements on "
                    "rank 2");
+    expect_failure(mine.reducer.step_begin(), NORIA_E_STATE, "comes after noria_reducer_seal()");
+  });
+}
+
+TEST(Reducer, Without_memory_for_the_gradients_it_stays_unsealed_on_all_ranks) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(true), {{"a", NORIA_FLOAT32, 1ULL << 44}});
+    for (int attempt = 0; attempt < 2; ++attempt)
+      expect_failure(mine.reducer.seal(), NORIA_E_NOMEM, "bytes for the gradients");
+    // Expect: as before the seal.
+    EXPECT_EQ(mine.reducer.add("b", NORIA_FLOAT32, 4).value(), 1u);
     expect_failure(mine.reducer.step_begin(), NORIA_E_STATE, "comes after noria_reducer_seal()");
   });
 }

@@ -237,6 +237,82 @@ TEST(Job, C39_A_bucket_is_reduced_while_the_backward_pass_goes_on) {
   });
 }
 
+// Two more of one shape on the rank's communicator.
+std::vector<noria_reducer*> twins(const RankOfJob& mine) {
+  std::vector<noria_reducer*> made(2);
+  noria_reducer_config config = NORIA_REDUCER_CONFIG_INIT;
+  config.arena = 1;
+  noria_tensor_desc tensor = NORIA_TENSOR_DESC_INIT;
+  tensor.name = "w";
+  tensor.numel = 1000;
+  uint32_t id = 0;
+  for (noria_reducer*& reducer : made) {
+    expect_ok(noria_reducer_create(mine.comm, &config, &reducer));
+    expect_ok(noria_reducer_add(reducer, &tensor, &id));
+    expect_ok(noria_reducer_seal(reducer));
+  }
+  return made;
+}
+
+TEST(Job, Steps_of_several_reducers_are_open_at_once) {
+  const noria_unique_id id = make_job_id();
+  run_ranks(2, [&](int32_t rank, Wire&) {
+    RankOfJob mine(id, rank, 2, awkward_model(kFloats), {});
+    const std::vector<noria_reducer*> reducers = twins(mine);
+    for (int step = 0; step < 3; ++step) {
+      for (noria_reducer* reducer : reducers) expect_ok(noria_step_begin(reducer, 0));
+      for (int i = 1; i >= 0; --i) {
+        void* view = nullptr;
+        uint64_t bytes = 0;
+        expect_ok(noria_reducer_view(reducers[static_cast<size_t>(i)], 0, &view, &bytes));
+        std::fill_n(static_cast<float*>(view), 1000, static_cast<float>(10 * i + 2 * rank));
+        expect_ok(noria_grad_ready(reducers[static_cast<size_t>(i)], 0, view, nullptr));
+      }
+      expect_failure(noria_step_end(reducers[1], nullptr, nullptr), NORIA_E_STATE, "end it first");
+      for (size_t i = 0; i < 2; ++i) {
+        expect_ok(noria_step_end(reducers[i], nullptr, nullptr));
+        const void* result = nullptr;
+        expect_ok(noria_grad_result(reducers[i], 0, nullptr, 0, &result));
+        EXPECT_EQ(static_cast<const float*>(result)[999], static_cast<float>(10 * i + 1));
+      }
+    }
+    for (noria_reducer* reducer : reducers) noria_reducer_destroy(reducer);
+  });
+}
+
+TEST(Job, C02_A_step_is_never_matched_with_that_of_another_reducer_of_the_same_shape) {
+  const noria_unique_id id = make_job_id();
+  run_ranks(2, [&](int32_t rank, Wire&) {
+    RankOfJob mine(id, rank, 2, awkward_model(kFloats), {});
+    const std::vector<noria_reducer*> reducers = twins(mine);
+    noria_reducer* const first = reducers[rank == 0 ? 0 : 1];
+    expect_ok(noria_step_begin(first, 0));
+    expect_ok(noria_grad_ready(first, 0, nullptr, nullptr));
+    expect_failure(noria_step_end(first, nullptr, nullptr), NORIA_E_MISMATCH,
+                   "of another reducer; all ranks must call the same in the same order");
+    for (noria_reducer* reducer : reducers) noria_reducer_destroy(reducer);
+  });
+}
+
+TEST(Job, Ranks_with_fewer_inputs_join_until_all_are_done) {
+  const noria_unique_id id = make_job_id();
+  run_ranks(3, [&](int32_t rank, Wire&) {
+    RankOfJob mine(id, rank, 3, awkward_model(kFloats), {});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    for (int32_t step = 0; step < rank; ++step) {
+      expect_ok(noria_step_begin(mine.reducer, 0));
+      mine.give_all(static_cast<uint64_t>(step), 1, 1);
+      expect_ok(noria_step_end(mine.reducer, nullptr, nullptr));
+    }
+    uint32_t all_joined = 0, joins = 0;
+    noria_step_report report = NORIA_STEP_REPORT_INIT;
+    for (; all_joined == 0; ++joins)
+      expect_ok(noria_step_join(mine.reducer, nullptr, &report, &all_joined));
+    EXPECT_EQ(joins, static_cast<uint32_t>(3 - rank));
+    EXPECT_EQ(report.step, 2u);
+  });
+}
+
 TEST(Job, Buckets_are_observed_by_the_size_that_the_first_element_tells) {
   const noria_unique_id id = make_job_id();
   run_ranks(2, [&](int32_t rank, Wire&) {
@@ -449,6 +525,9 @@ TEST(Api, Null_and_nonsense_are_refused_by_name) {
   config.static_graph = 2;
   expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "static_graph is 2");
   config.static_graph = 0;
+  config.nonfinite = 2;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "nonfinite is 2");
+  config.nonfinite = NORIA_NONFINITE_PASS;
   config.struct_size = 0;
   expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "struct_size is 0");
   config.struct_size = sizeof config;
@@ -478,6 +557,9 @@ TEST(Api, Null_and_nonsense_are_refused_by_name) {
   expect_failure(noria_step_begin(nullptr, 0), NORIA_E_ARG, "reducer is NULL");
   expect_failure(noria_grad_unused(nullptr, nullptr, 0), NORIA_E_ARG, "reducer is NULL");
   expect_failure(noria_grad_unused(reducer, nullptr, 1), NORIA_E_ARG, "ids is NULL");
+  expect_failure(noria_step_join(nullptr, nullptr, nullptr, &id), NORIA_E_ARG, "reducer is NULL");
+  expect_failure(noria_step_join(reducer, nullptr, nullptr, nullptr), NORIA_E_ARG,
+                 "all_joined is NULL");
   const void* result = nullptr;
   expect_failure(noria_grad_result(nullptr, 0, nullptr, 0, &result), NORIA_E_ARG,
                  "reducer is NULL");

@@ -189,7 +189,7 @@ ThreadRanks::ThreadRanks(int32_t size) : shared_(std::make_unique<Shared>(size))
                   .size = size,
                   .engine = seat->engine.get(),
                   .control = size > 1 ? seat->control.get() : nullptr,
-                  .is_step_open = &seat->is_step_open,
+                  .open_steps = &seat->open_steps,
                   .start_timeout = 20_s,
                   .collective_timeout = 20_s};
     seats_.push_back(std::move(seat));

@@ -38,7 +38,7 @@ class ThreadRanks {
   struct Seat {
     std::unique_ptr<bucketing::Engine> engine;
     std::unique_ptr<bucketing::ControlPlane> control;
-    std::atomic<bool> is_step_open{false};
+    bucketing::OpenSteps open_steps;
     bucketing::ReducerHost host;
   };
   std::unique_ptr<Shared> shared_;
