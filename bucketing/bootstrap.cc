@@ -77,14 +77,45 @@ Failure no_launcher(const std::string& what) {
           what +
               ". Ranks are told who they are by one of\n"
               "  noria_comm_config: rank, size and id\n"
-              "  NORIA_ROOT=host:port, with RANK and WORLD_SIZE or rank and size of the config\n"
+              "  NORIA_ROOT=host:port, with rank and size of the config or of a launcher\n"
               "  torchrun: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (noria listens on "
-              "MASTER_PORT + 29)"};
+              "MASTER_PORT + 29)\n"
+              "  mpirun: OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE; NORIA_ROOT too, unless all "
+              "ranks are on one host\n"
+              "  srun: SLURM_PROCID, SLURM_NTASKS, SLURM_JOB_ID, SLURM_JOB_NODELIST (noria listens "
+              "on the first host, port 20000 + job id modulo 20000)"};
+}
+
+// A variable of a launcher, for the text of failures.
+struct Given {
+  const char* name;
+  const std::string& value;
+
+  Outcome<int32_t> number(int32_t least, int32_t most, const char* range) const {
+    int32_t number = 0;
+    if (parse_number(value, least, most, &number)) return number;
+    return no_launcher(std::string(name) + ": '" + printable(value) + "' is not a number " + range);
+  }
+};
+
+enum class Launcher { none, torchrun, mpirun, slurm };
+
+Launcher launcher_of(const Params& params) {
+  if (!params.rank.empty() || !params.world_size.empty()) return Launcher::torchrun;
+  if (!params.mpi_rank.empty() && !params.mpi_size.empty()) return Launcher::mpirun;
+  if (!params.slurm_rank.empty() && !params.slurm_size.empty()) return Launcher::slurm;
+  return Launcher::none;
+}
+
+Outcome<Ok> take_rank(const Given& rank, const Given& size, Rendezvous* result) {
+  constexpr int32_t kMost = 1 << 20;
+  NORIA_TRY_ASSIGN(result->size, size.number(1, kMost, "from 1"));
+  NORIA_TRY_ASSIGN(result->rank, rank.number(0, kMost, "from 0"));
+  return Ok{};
 }
 
 // Fills in rank and size, from the caller or else from the launcher.
 Outcome<Ok> find_rank(const Params& params, int32_t rank, int32_t size, Rendezvous* result) {
-  constexpr int32_t kMost = 1 << 20;
   if ((rank < 0) != (size < 0))
     return Failure{NORIA_E_ARG,
                    "noria_comm_config has " +
@@ -94,13 +125,23 @@ Outcome<Ok> find_rank(const Params& params, int32_t rank, int32_t size, Rendezvo
     result->rank = rank;
     result->size = size;
   } else {
-    if (params.rank.empty() || params.world_size.empty())
-      return no_launcher(std::string("no launcher: ") +
-                         (params.rank.empty() ? "RANK" : "WORLD_SIZE") + " is not set");
-    if (!parse_number(params.world_size, 1, kMost, &result->size))
-      return no_launcher("WORLD_SIZE: '" + params.world_size + "' is not a number from 1");
-    if (!parse_number(params.rank, 0, kMost, &result->rank))
-      return no_launcher("RANK: '" + params.rank + "' is not a number from 0");
+    switch (launcher_of(params)) {
+      case Launcher::none: return no_launcher("no launcher: RANK is not set");
+      case Launcher::torchrun:
+        if (params.rank.empty() || params.world_size.empty())
+          return no_launcher(std::string("no launcher: ") +
+                             (params.rank.empty() ? "RANK" : "WORLD_SIZE") + " is not set");
+        NORIA_TRY(take_rank({"RANK", params.rank}, {"WORLD_SIZE", params.world_size}, result));
+        break;
+      case Launcher::mpirun:
+        NORIA_TRY(take_rank({"OMPI_COMM_WORLD_RANK", params.mpi_rank},
+                            {"OMPI_COMM_WORLD_SIZE", params.mpi_size}, result));
+        break;
+      case Launcher::slurm:
+        NORIA_TRY(take_rank({"SLURM_PROCID", params.slurm_rank},
+                            {"SLURM_NTASKS", params.slurm_size}, result));
+        break;
+    }
   }
   if (result->size < 1 || result->rank >= result->size)
     return Failure{NORIA_E_ARG, "rank " + std::to_string(result->rank) + " of " +
@@ -109,27 +150,86 @@ Outcome<Ok> find_rank(const Params& params, int32_t rank, int32_t size, Rendezvo
   return Ok{};
 }
 
+constexpr uint16_t kFirstJobPort = 20000;
+constexpr uint64_t kJobPorts = 20000;
+
+Outcome<Ok> find_torchruns_root(const Params& params, Rendezvous* result) {
+  if (params.master_addr.empty() || params.master_port.empty())
+    return no_launcher(std::string("nobody says where rank 0 is: NORIA_ROOT and ") +
+                       (params.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT") +
+                       " are not set");
+  int32_t port = 0;
+  if (!parse_number(params.master_port, 1, 65535 - kTorchPortOffset, &port))
+    return no_launcher("MASTER_PORT: '" + params.master_port + "' is not a number from 1 to " +
+                       std::to_string(65535 - kTorchPortOffset));
+  result->host = params.master_addr;
+  result->port = static_cast<uint16_t>(port + kTorchPortOffset);
+  return Ok{};
+}
+
+Outcome<Ok> find_mpiruns_root(const Params& params, Rendezvous* result) {
+  int32_t here = 0;
+  if (!parse_number(params.mpi_local_size, 1, INT32_MAX, &here) || here != result->size)
+    return no_launcher(
+        "nobody says where rank 0 is: mpirun started ranks on several hosts, and NORIA_ROOT is not "
+        "set");
+  result->host = "127.0.0.1";
+  result->port =
+      static_cast<uint16_t>(kFirstJobPort + mix(0xcbf29ce484222325, params.mpi_job) % kJobPorts);
+  return Ok{};
+}
+
+// "node[01-03,07]-a[1,2],login" begins with "node01-a1".
+std::string first_host(const std::string& list) {
+  std::string host;
+  bool in_bracket = false, is_first = false;
+  for (const char c : list) {
+    if (c == ',' && !in_bracket) break;
+    if (c == '[') {
+      in_bracket = is_first = true;
+    } else if (c == ']') {
+      in_bracket = false;
+    } else if (in_bracket && (c == ',' || c == '-')) {
+      is_first = false;
+    } else if (!in_bracket || is_first) {
+      host += c;
+    }
+  }
+  return host;
+}
+
+Outcome<Ok> find_slurms_root(const Params& params, Rendezvous* result) {
+  const std::string host = first_host(params.slurm_nodes);
+  if (host.empty() || params.slurm_job.empty())
+    return no_launcher(std::string("nobody says where rank 0 is: NORIA_ROOT and ") +
+                       (host.empty() ? "SLURM_JOB_NODELIST" : "SLURM_JOB_ID") + " are not set");
+  const Given job{"SLURM_JOB_ID", params.slurm_job};
+  NORIA_TRY_ASSIGN(const int32_t id, job.number(0, INT32_MAX, "from 0"));
+  result->host = host;
+  result->port = static_cast<uint16_t>(kFirstJobPort + static_cast<uint64_t>(id) % kJobPorts);
+  return Ok{};
+}
+
+Outcome<Ok> find_root(const Params& params, Rendezvous* result) {
+  if (!params.root.empty()) {
+    if (parse_host_port(params.root, &result->host, &result->port)) return Ok{};
+    return Failure{NORIA_E_ARG, "NORIA_ROOT: '" + printable(params.root) +
+                                    "' is not accepted; it takes host:port, or [address]:port"};
+  }
+  if (result->size == 1) return Ok{};
+  switch (launcher_of(params)) {
+    case Launcher::mpirun: return find_mpiruns_root(params, result);
+    case Launcher::slurm: return find_slurms_root(params, result);
+    default: return find_torchruns_root(params, result);
+  }
+}
+
 }  // namespace
 
 Outcome<Rendezvous> rendezvous_from_launcher(const Params& params, int32_t rank, int32_t size) {
   Rendezvous result;
   NORIA_TRY(find_rank(params, rank, size, &result));
-  if (!params.root.empty()) {
-    if (!parse_host_port(params.root, &result.host, &result.port))
-      return Failure{NORIA_E_ARG, "NORIA_ROOT: '" + printable(params.root) +
-                                      "' is not accepted; it takes host:port, or [address]:port"};
-  } else if (result.size > 1) {
-    if (params.master_addr.empty() || params.master_port.empty())
-      return no_launcher(std::string("nobody says where rank 0 is: NORIA_ROOT and ") +
-                         (params.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT") +
-                         " are not set");
-    int32_t port = 0;
-    if (!parse_number(params.master_port, 1, 65535 - kTorchPortOffset, &port))
-      return no_launcher("MASTER_PORT: '" + params.master_port + "' is not a number from 1 to " +
-                         std::to_string(65535 - kTorchPortOffset));
-    result.host = params.master_addr;
-    result.port = static_cast<uint16_t>(port + kTorchPortOffset);
-  }
+  NORIA_TRY(find_root(params, &result));
   const std::string job =
       result.host + ":" + std::to_string(result.port) + "/" + std::to_string(result.size);
   result.token_low = mix(0xcbf29ce484222325, job);
@@ -140,7 +240,10 @@ Outcome<Rendezvous> rendezvous_from_launcher(const Params& params, int32_t rank,
 Outcome<noria_unique_id> make_unique_id(const Params& params) {
   auto interface = transport::choose_interface(transport::list_interfaces(), params);
   if (!interface) return Failure{NORIA_E_NET, interface.failure()};
-  const std::string& host = interface->host;
+  return make_unique_id_at(interface->host);
+}
+
+Outcome<noria_unique_id> make_unique_id_at(const std::string& host) {
   TcpAddress address;
   NORIA_CHECK(parse_numeric(host, 0, &address), "an interface's address is a number");
   auto socket = reserve_port(address);

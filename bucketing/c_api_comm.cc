@@ -228,6 +228,15 @@ noria_status noria_comm_create(const noria_comm_config* config, noria_comm** com
   return NORIA_OK;
 }
 
+noria_status noria_comm_split(noria_comm* comm, int32_t color, int32_t key, noria_comm** child) {
+  if (comm == nullptr || child == nullptr)
+    return refuse(null_argument("noria_comm_split", comm == nullptr ? "comm" : "child"));
+  auto made = comm->comm->split(color, key);
+  if (!made) return refuse(made.failure());
+  *child = *made == nullptr ? nullptr : new noria_comm{std::move(*made)};
+  return NORIA_OK;
+}
+
 noria_status noria_comm_rank(const noria_comm* comm, int32_t* rank) {
   if (comm == nullptr || rank == nullptr)
     return refuse(null_argument("noria_comm_rank", comm == nullptr ? "comm" : "rank"));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -104,6 +105,60 @@ Outcome<std::unique_ptr<Comm>> Comm::create(const noria_comm_config& config) {
   NORIA_TRY_ASSIGN(comm->control_, meet(*rendezvous, config.id != nullptr, deadline));
   NORIA_TRY(comm->connect(bad_params, deadline));
   return comm;
+}
+
+Outcome<std::vector<std::string>> Comm::gather(const std::string& what, const std::string& bytes) {
+  if (control_ == nullptr) return std::vector<std::string>{bytes};
+  return control_->all_gather(what, bytes, now_ns() + start_timeout_);
+}
+
+Outcome<std::unique_ptr<Comm>> Comm::split(int32_t color, int32_t key) {
+  NORIA_TRY(status());
+  PayloadWriter wish;
+  wish.put_i32(color);
+  wish.put_i32(key);
+  NORIA_TRY_ASSIGN(const std::vector<std::string> wishes, gather("split", wish.bytes()));
+  std::vector<std::pair<int32_t, int32_t>> members;  // key, rank here
+  for (int32_t rank = 0; rank < size_; ++rank) {
+    PayloadReader reader(wishes[static_cast<size_t>(rank)]);
+    const int32_t wanted = reader.take_i32(), position = reader.take_i32();
+    if (wanted < NORIA_SPLIT_NOCOLOR)
+      return Failure{NORIA_E_ARG,
+                     on_rank(rank, "noria_comm_split: color " + std::to_string(wanted) +
+                                       ": it is 0 or more, or NORIA_SPLIT_NOCOLOR")};
+    if (wanted == color) members.emplace_back(position, rank);
+  }
+  std::sort(members.begin(), members.end());
+  const auto self = std::find(members.begin(), members.end(), std::pair{key, rank_});
+  noria_comm_config config = NORIA_COMM_CONFIG_INIT;
+  config.rank = static_cast<int32_t>(self - members.begin());
+  config.size = static_cast<int32_t>(members.size());
+
+  // The first of each color says where its ranks meet, by the way that it reached the parent's.
+  const bool is_first = color != NORIA_SPLIT_NOCOLOR && config.rank == 0 && config.size > 1;
+  const auto made = [&]() -> Outcome<std::string> {
+    if (!is_first) return std::string();
+    NORIA_TRY_ASSIGN(const noria_unique_id id, make_unique_id_at(control_->local_host()));
+    return std::string(id.bytes, sizeof id.bytes);
+  }();
+  PayloadWriter meeting;
+  meeting.put_i32(made ? NORIA_OK : made.failure().code);
+  meeting.put_text(made ? *made : made.failure().text);
+  NORIA_TRY_ASSIGN(const std::vector<std::string> meetings,
+                   gather("split: where to meet", meeting.bytes()));
+  if (color == NORIA_SPLIT_NOCOLOR) return std::unique_ptr<Comm>();
+
+  const int32_t first = members.front().second;
+  PayloadReader reader(meetings[static_cast<size_t>(first)]);
+  const int32_t code = reader.take_i32();
+  const std::string text = reader.take_text();
+  if (code != NORIA_OK) return Failure{code, on_rank(first, text)};
+  noria_unique_id id{};
+  std::memcpy(id.bytes, text.data(), std::min(text.size(), sizeof id.bytes));
+  config.id = config.size > 1 ? &id : nullptr;
+  config.start_timeout_ms = static_cast<uint32_t>(start_timeout_ / 1'000'000);
+  config.collective_timeout_ms = static_cast<uint32_t>(collective_timeout_ / 1'000'000);
+  return create(config);
 }
 
 Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {

@@ -14,6 +14,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
@@ -45,6 +46,8 @@ namespace noria::bucketing {
 class Comm : public std::enable_shared_from_this<Comm> {
  public:
   static Outcome<std::unique_ptr<Comm>> create(const noria_comm_config& config);
+  // As noria_comm_split(); null for a rank without a color.
+  Outcome<std::unique_ptr<Comm>> split(int32_t color, int32_t key);
   ~Comm();
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
@@ -67,6 +70,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   ReducerHost reducer_host();
 
  private:
+  Outcome<std::vector<std::string>> gather(const std::string& what, const std::string& bytes);
   Comm(const Params& params, int32_t rank, int32_t size);
   Outcome<Ok> connect(const std::string& bad_params, Nanoseconds deadline);
   Outcome<std::unique_ptr<transport::Domain>> open_device();

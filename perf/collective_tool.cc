@@ -15,8 +15,8 @@ int body(const CollectiveKind& kind, int argc, char** argv) {
   BenchOptions options;
   CLI::App app(std::string("Times noria_") + kind.collective +
                    " between ranks, in the manner of nccl-tests.\n"
-                   "-g N starts N ranks on this machine. Without -g, and with RANK and WORLD_SIZE "
-                   "set as torchrun does, it is one rank of that job.\n"
+                   "-g N starts N ranks on this machine. Without -g it is one rank of the job, if "
+                   "torchrun, mpirun or srun started it.\n"
                    "Exit: 0 all right, 1 wrong result, 2 usage, 3 environment, 4 a rank was lost "
                    "or time ran out.\n"
                    "GB is 10^9 bytes.",
@@ -29,8 +29,7 @@ int body(const CollectiveKind& kind, int argc, char** argv) {
   options.arguments.assign(argv, argv + argc);
 
   const Params params = params_of_environment();
-  const bool launched =
-      options.local_ranks == 0 && !params.rank.empty() && !params.world_size.empty();
+  const bool launched = options.local_ranks == 0 && has_launcher(params);
   if (options.local_ranks == 0) options.local_ranks = launched ? 1 : kDefaultLocalRanks;
   settle(options);
   require_writable(options.json_file);

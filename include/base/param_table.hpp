@@ -45,6 +45,8 @@ struct Params {
   std::string nccl_algo, nccl_proto;
   // What a launcher says of this process; empty where absent.
   std::string rank, world_size, local_rank, master_addr, master_port;
+  std::string mpi_rank, mpi_size, mpi_local_size, mpi_job;     // mpirun of OpenMPI
+  std::string slurm_rank, slurm_size, slurm_job, slurm_nodes;  // srun
 };
 
 namespace detail {

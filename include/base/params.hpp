@@ -62,6 +62,16 @@ inline void take_foreign(std::string_view name, std::string_view value, Params* 
   if (name == "LOCAL_RANK") params->local_rank = value;
   if (name == "MASTER_ADDR") params->master_addr = value;
   if (name == "MASTER_PORT") params->master_port = value;
+  if (name == "OMPI_COMM_WORLD_RANK") params->mpi_rank = value;
+  if (name == "OMPI_COMM_WORLD_SIZE") params->mpi_size = value;
+  if (name == "OMPI_COMM_WORLD_LOCAL_SIZE") params->mpi_local_size = value;
+  if (name == "PMIX_NAMESPACE") params->mpi_job = value;
+  if (name == "SLURM_PROCID") params->slurm_rank = value;
+  if (name == "SLURM_NTASKS") params->slurm_size = value;
+  if (name == "SLURM_JOB_ID") params->slurm_job = value;
+  // A step may run on some of the job's nodes only.
+  if (name == "SLURM_STEP_NODELIST") params->slurm_nodes = value;
+  if (name == "SLURM_JOB_NODELIST" && params->slurm_nodes.empty()) params->slurm_nodes = value;
 }
 
 // Empty, or what is wrong with the descriptions of the software HCA.
@@ -245,6 +255,15 @@ inline Params load_params_named(const char* const* environment,
   kept.push_back(nullptr);
   auto params = load_params(kept.data());
   return params ? std::move(*params) : Params{};
+}
+
+// Rank and size are told by a launcher whose variables noria knows.
+inline bool has_launcher(const Params& params) {
+  const auto are_set = [](const std::string& rank, const std::string& size) {
+    return !rank.empty() && !size.empty();
+  };
+  return are_set(params.rank, params.world_size) || are_set(params.mpi_rank, params.mpi_size) ||
+         are_set(params.slurm_rank, params.slurm_size);
 }
 
 }  // namespace noria

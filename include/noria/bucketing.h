@@ -85,6 +85,17 @@ NORIA_API noria_status noria_get_unique_id(noria_unique_id* id);
  * Threads: any. Blocks: up to start_timeout_ms. Ownership: destroy the comm. */
 NORIA_API noria_status noria_comm_create(const noria_comm_config* config, noria_comm** comm);
 
+/* Ranks of the same color become a communicator of their own, in order of `key` and, where keys are
+ * equal, of their rank in `comm`. A color is 0 or more; a rank that gives NORIA_SPLIT_NOCOLOR gets
+ * NULL. Collective: every rank of `comm` calls it, with no collective of its own under way. Parent
+ * and children are independent: each has its own connections, time-outs as the parent's, and its
+ * own failures, may outlive the other and may be used by a thread of its own.
+ * Threads: one at a time per communicator. Blocks: up to the start time-out.
+ * Ownership: destroy the child. */
+enum { NORIA_SPLIT_NOCOLOR = -1 };
+NORIA_API noria_status noria_comm_split(noria_comm* comm, int32_t color, int32_t key,
+                                        noria_comm** child);
+
 /* Threads: any. Blocks: no. */
 NORIA_API noria_status noria_comm_rank(const noria_comm* comm, int32_t* rank);
 NORIA_API noria_status noria_comm_size(const noria_comm* comm, int32_t* size);

@@ -191,5 +191,15 @@ TEST(All_reduce_perf, Is_one_rank_of_a_job_that_torchrun_started) {
   EXPECT_EQ(end_one.out, "");
 }
 
+TEST(All_reduce_perf, Is_one_rank_of_a_job_that_mpirun_started) {
+  const ToolEnd end =
+      run_tool_to_end({"/usr/bin/env", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
+                       "2", NORIA_BIN_DIR "all_reduce_perf", "-b", "1K", "-e", "1K"});
+  if (end.exit_code == 127) GTEST_SKIP() << "mpirun is not installed";
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_EQ(rows_of(end.out).size(), 1U) << end.out;
+  EXPECT_NE(end.out.find("#  Rank  1 "), std::string::npos) << end.out;
+}
+
 }  // namespace
 }  // namespace noria::perf

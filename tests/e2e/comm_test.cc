@@ -258,6 +258,109 @@ TEST(CommTest, Communicators_come_and_go) {
   });
 }
 
+TEST(CommTest, A_split_groups_by_color_and_orders_by_key) {
+  run_job(5, [](JobRank& self) {
+    // Even ranks in reverse order, 1 and 3 in theirs; 4 stays out.
+    const bool is_out = self.rank == 4, is_even = self.rank % 2 == 0;
+    noria_comm* child = self.comm;
+    ASSERT_NORIA(noria_comm_split(self.comm,
+                                  is_out    ? NORIA_SPLIT_NOCOLOR
+                                  : is_even ? 7
+                                            : 0,
+                                  is_even ? -self.rank : 5, &child));
+    if (is_out) {
+      EXPECT_EQ(child, nullptr);
+    } else {
+      int32_t rank = -1, size = -1;
+      EXPECT_NORIA(noria_comm_rank(child, &rank));
+      EXPECT_NORIA(noria_comm_size(child, &size));
+      EXPECT_EQ(size, 2);
+      EXPECT_EQ(rank, is_even ? (self.rank == 2 ? 0 : 1) : self.rank / 2);
+      // Each group sums its own.
+      int64_t sum = self.rank;
+      EXPECT_NORIA(
+          noria_all_reduce(child, &sum, &sum, 1, NORIA_INT64, NORIA_SUM, nullptr, nullptr));
+      EXPECT_EQ(sum, is_even ? 2 : 4);
+    }
+    noria_comm_destroy(child);
+    int64_t all = self.rank;
+    EXPECT_NORIA(
+        noria_all_reduce(self.comm, &all, &all, 1, NORIA_INT64, NORIA_SUM, nullptr, nullptr));
+    EXPECT_EQ(all, 10);
+  });
+}
+
+TEST(CommTest, Parent_and_child_work_at_once_from_threads_of_their_own) {
+  run_job(4, [](JobRank& self) {
+    noria_comm* child = nullptr;
+    ASSERT_NORIA(noria_comm_split(self.comm, self.rank / 2, 0, &child));
+    const auto reduce = [](noria_comm* comm, int32_t size, int32_t rank) {
+      for (uint32_t round = 0; round < 30; ++round) {
+        std::vector<float> values = input_of(rank, 20'000, round);
+        ASSERT_NORIA(noria_all_reduce(comm, values.data(), values.data(), values.size(),
+                                      NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr));
+        EXPECT_EQ(wrong_values(values, size, round), 0U);
+      }
+    };
+    std::thread beside([&] { reduce(child, 2, self.rank % 2); });
+    reduce(self.comm, 4, self.rank);
+    beside.join();
+    noria_comm_destroy(child);
+  });
+}
+
+TEST(CommTest, A_child_outlives_its_parent_and_fails_alone) {
+  run_job(4, [](JobRank& self) {
+    noria_comm *child = nullptr, *grandchild = nullptr;
+    ASSERT_NORIA(noria_comm_split(self.comm, 0, 0, &child));
+    ASSERT_NORIA(noria_comm_split(child, self.rank / 2, 0, &grandchild));
+    EXPECT_NORIA(noria_comm_abort(child, "no more of this one"));
+    // Its children and its parent go on.
+    EXPECT_NORIA(noria_barrier(grandchild, nullptr, nullptr));
+    EXPECT_NORIA(noria_barrier(self.comm, nullptr, nullptr));
+    noria_comm* none = nullptr;
+    EXPECT_EQ(noria_comm_split(child, 0, 0, &none), NORIA_E_ABORTED);
+    noria_comm_destroy(child);
+    EXPECT_NORIA(noria_barrier(grandchild, nullptr, nullptr));
+    noria_comm_destroy(grandchild);
+  });
+}
+
+TEST(CommTest, A_bad_color_is_told_on_all_ranks) {
+  run_job(3, [](JobRank& self) {
+    noria_comm* child = nullptr;
+    EXPECT_EQ(noria_comm_split(self.comm, self.rank == 1 ? -5 : 0, 0, &child), NORIA_E_ARG);
+    EXPECT_NE(last_error().find("rank 1: noria_comm_split: color -5"), std::string::npos)
+        << last_error();
+    EXPECT_NORIA(noria_barrier(self.comm, nullptr, nullptr));
+  });
+}
+
+TEST(CommTest, Sruns_variables_are_enough) {
+  // A port that is free now, as below, among those of Slurm's jobs.
+  std::vector<noria_unique_id> ids;
+  uint16_t port = 0;
+  while (port < 20000 || port >= 40000) {
+    ASSERT_LT(ids.size(), 1000U) << "the system gives no port below 40000";
+    ids.push_back(make_id());
+    std::memcpy(&port, ids.back().bytes + 12, sizeof port);
+  }
+  run_ranks(3, [&](int32_t rank, Wire&) {
+    setenv("SLURM_PROCID", std::to_string(rank).c_str(), 1);
+    setenv("SLURM_NTASKS", "3", 1);
+    setenv("SLURM_JOB_ID", std::to_string(40000 + port - 20000).c_str(), 1);
+    setenv("SLURM_JOB_NODELIST", "localhost,elsewhere[1-4]", 1);
+    noria_comm_config config = NORIA_COMM_CONFIG_INIT;
+    noria_comm* comm = nullptr;
+    ASSERT_NORIA(noria_comm_create(&config, &comm));
+    std::vector<float> values = input_of(rank, 1000);
+    EXPECT_NORIA(noria_all_reduce(comm, values.data(), values.data(), 1000, NORIA_FLOAT32,
+                                  NORIA_SUM, nullptr, nullptr));
+    EXPECT_EQ(wrong_values(values, 3), 0u);
+    noria_comm_destroy(comm);
+  });
+}
+
 TEST(CommTest, Torchruns_variables_are_enough) {
   // A port that is free now: the id's own, which nobody else will use.
   const noria_unique_id id = make_id();

@@ -20,7 +20,7 @@
 namespace noria::perf {
 
 RunningTool::RunningTool(std::vector<std::string> command, const Environment& environment) {
-  command[0] = NORIA_BIN_DIR + command[0];
+  if (command[0].front() != '/') command[0] = NORIA_BIN_DIR + command[0];
   std::array<int, 2> out{}, err{};
   if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0) std::abort();
   pid_ = ::fork();

@@ -23,7 +23,7 @@ struct ToolEnd {
 // A tool that runs. Every wait has a bound; what is still there at the end is killed.
 class RunningTool {
  public:
-  // `command` begins with the tool's name.
+  // `command` begins with the tool's name, or another program's path.
   explicit RunningTool(std::vector<std::string> command, const Environment& environment = {});
   ~RunningTool();
   RunningTool(const RunningTool&) = delete;

@@ -487,6 +487,16 @@ TEST(ArgumentTest, Each_bad_argument_is_named) {
   // Nothing to move needs no memory.
   EXPECT_NORIA(
       noria_all_reduce(comm, nullptr, nullptr, 0, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr));
+  noria_comm* child = comm;
+  refused(noria_comm_split(nullptr, 0, 0, &child), NORIA_E_ARG, "comm is NULL");
+  refused(noria_comm_split(comm, 0, 0, nullptr), NORIA_E_ARG, "child is NULL");
+  refused(noria_comm_split(comm, -2, 0, &child), NORIA_E_ARG, "rank 0: noria_comm_split: color -2");
+  // A rank alone is split too.
+  EXPECT_NORIA(noria_comm_split(comm, NORIA_SPLIT_NOCOLOR, 0, &child));
+  EXPECT_EQ(child, nullptr);
+  EXPECT_NORIA(noria_comm_split(comm, 3, 1, &child));
+  EXPECT_NORIA(noria_all_reduce(child, in, out, 4, NORIA_FLOAT32, NORIA_SUM, nullptr, nullptr));
+  noria_comm_destroy(child);
   noria_work_release(nullptr);
   noria_comm_destroy(nullptr);
   noria_comm_destroy(comm);

@@ -33,6 +33,60 @@ TEST(LauncherTest, Torchrun_says_who_and_where) {
   EXPECT_EQ(result->port, 29529);  // torch's store owns MASTER_PORT
 }
 
+TEST(LauncherTest, Mpirun_says_who_and_its_ranks_of_one_host_meet_there) {
+  const auto found = [](const char* job) {
+    return rendezvous_from_launcher(
+        params_of({"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2",
+                   "OMPI_COMM_WORLD_LOCAL_SIZE=2", job, "SLURM_PROCID=0", "SLURM_NTASKS=9"}),
+        -1, -1);
+  };
+  const auto one = found("PMIX_NAMESPACE=642908161"), other = found("PMIX_NAMESPACE=642908162");
+  ASSERT_TRUE(one.is_ok()) << one.failure().text;
+  EXPECT_EQ(one->rank, 1);
+  EXPECT_EQ(one->size, 2);
+  EXPECT_EQ(one->host, "127.0.0.1");
+  EXPECT_GE(one->port, 20000);
+  EXPECT_LT(one->port, 40000);
+  EXPECT_NE(one->port, other->port);
+
+  // On several hosts somebody must say where rank 0 is.
+  const std::vector<const char*> apart{"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4",
+                                       "OMPI_COMM_WORLD_LOCAL_SIZE=2"};
+  EXPECT_NE(launcher_failure(apart).text.find("NORIA_ROOT is not set"), std::string::npos);
+  std::vector<const char*> told = apart;
+  told.push_back("NORIA_ROOT=host0:4711");
+  const auto result = rendezvous_from_launcher(params_of(told), -1, -1);
+  ASSERT_TRUE(result.is_ok());
+  EXPECT_EQ(result->host, "host0");
+  EXPECT_EQ(result->rank, 1);
+}
+
+TEST(LauncherTest, Slurm_says_who_and_rank_0_is_on_the_first_host_of_the_step) {
+  const auto host_of = [](const std::string& nodes) {
+    const std::string list = "SLURM_JOB_NODELIST=" + nodes;
+    const auto result = rendezvous_from_launcher(
+        params_of({"SLURM_PROCID=3", "SLURM_NTASKS=4", "SLURM_JOB_ID=1234567", list.c_str()}), -1,
+        -1);
+    EXPECT_TRUE(result.is_ok());
+    return result.is_ok() ? result->host : "";
+  };
+  EXPECT_EQ(host_of("gpu17"), "gpu17");
+  EXPECT_EQ(host_of("gpu17,gpu18"), "gpu17");
+  EXPECT_EQ(host_of("gpu[17-18,20],cpu1"), "gpu17");
+  EXPECT_EQ(host_of("gpu[007,020]"), "gpu007");
+  EXPECT_EQ(host_of("rack[2-3]-node[04-05].example.org,x"), "rack2-node04.example.org");
+
+  const auto result = rendezvous_from_launcher(
+      params_of({"SLURM_PROCID=3", "SLURM_NTASKS=4", "SLURM_JOB_ID=1234567",
+                 "SLURM_JOB_NODELIST=a[1-9]", "SLURM_STEP_NODELIST=a[5-6]"}),
+      -1, -1);
+  ASSERT_TRUE(result.is_ok());
+  EXPECT_EQ(result->rank, 3);
+  EXPECT_EQ(result->size, 4);
+  EXPECT_EQ(result->host, "a5");
+  EXPECT_EQ(result->port, 20000 + 14567);
+}
+
 TEST(LauncherTest, Noria_root_wins_over_the_launchers_address) {
   const auto result =
       rendezvous_from_launcher(params_of({"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=host0",
@@ -71,7 +125,8 @@ TEST(LauncherTest, All_ranks_compute_the_same_token_and_jobs_differ) {
 TEST(LauncherTest, Without_a_launcher_the_failure_prints_the_table) {
   const Failure failure = launcher_failure({});
   EXPECT_EQ(failure.code, NORIA_E_ARG);
-  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NORIA_ROOT"})
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NORIA_ROOT",
+                           "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"})
     EXPECT_NE(failure.text.find(name), std::string::npos) << name;
 }
 
@@ -86,6 +141,11 @@ TEST(LauncherTest, Bad_values_are_named) {
   names({"RANK=1", "WORLD_SIZE=4x"}, "'4x'");
   names({"RANK=4", "WORLD_SIZE=4"}, "rank 4 of 4");
   names({"RANK=1"}, "WORLD_SIZE is not set");
+  names({"OMPI_COMM_WORLD_RANK=x", "OMPI_COMM_WORLD_SIZE=4"}, "OMPI_COMM_WORLD_RANK: 'x'");
+  names({"SLURM_PROCID=0", "SLURM_NTASKS=many"}, "SLURM_NTASKS: 'many'");
+  names({"SLURM_PROCID=0", "SLURM_NTASKS=2"}, "SLURM_JOB_NODELIST are not set");
+  names({"SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_JOB_NODELIST=a,b"}, "SLURM_JOB_ID are not");
+  names({"SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_JOB_NODELIST=a,b", "SLURM_JOB_ID=7x"}, "'7x'");
   names({"RANK=1", "WORLD_SIZE=4"}, "MASTER_ADDR");
   names({"RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=h"}, "MASTER_PORT");
   names({"RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=h", "MASTER_PORT=65530"}, "'65530'");
