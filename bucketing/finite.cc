@@ -9,7 +9,8 @@ namespace {
 // Whatever the format, a value is not finite if all bits of its exponent are set.
 template <class Bits>
 bool is_finite(const std::byte* values, uint64_t count, Bits exponent) {
-  // A block has no branch, so that the compiler makes vectors of it; between blocks it may end early.
+  // A block has no branch, so that the compiler makes vectors of it; between blocks it may end
+  // early.
   constexpr uint64_t kBlock = 4096;
   for (uint64_t first = 0; first < count; first += kBlock) {
     Bits found = 0;

@@ -1,9 +1,9 @@
-// OpenSteps: the reducers of a communicator that have a synchronised step open, in the order in which
-// these began.
+// OpenSteps: the reducers of a communicator that have a synchronised step open, in the order in
+// which these began.
 //
-// The ring works on one step after the other. So steps end in the order in which they began, which is
-// the same on all ranks; and what else goes over the ring waits until none is open, as nobody could
-// tell where between two gradients it belongs.
+// The ring works on one step after the other. So steps end in the order in which they began, which
+// is the same on all ranks; and what else goes over the ring waits until none is open, as nobody
+// could tell where between two gradients it belongs.
 //
 // Threads: any thread.
 #pragma once

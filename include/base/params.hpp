@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/foreign_variables.hpp"
 #include "base/log.hpp"
 #include "base/param_table.hpp"
 #include "base/result.hpp"
@@ -50,29 +51,6 @@ struct ParamRow {
 enum class NcclNames : uint8_t { taken, ignored };
 
 namespace detail {
-
-// Variables that belong to others and are honoured as they stand.
-inline void take_foreign(std::string_view name, std::string_view value, Params* params) {
-  if (name == "LD_PRELOAD") params->ld_preload = value;
-  if (name == "XDG_RUNTIME_DIR") params->xdg_runtime_dir = value;
-  if (name == "NCCL_ALGO") params->nccl_algo = value;
-  if (name == "NCCL_PROTO") params->nccl_proto = value;
-  if (name == "RANK") params->rank = value;
-  if (name == "WORLD_SIZE") params->world_size = value;
-  if (name == "LOCAL_RANK") params->local_rank = value;
-  if (name == "MASTER_ADDR") params->master_addr = value;
-  if (name == "MASTER_PORT") params->master_port = value;
-  if (name == "OMPI_COMM_WORLD_RANK") params->mpi_rank = value;
-  if (name == "OMPI_COMM_WORLD_SIZE") params->mpi_size = value;
-  if (name == "OMPI_COMM_WORLD_LOCAL_SIZE") params->mpi_local_size = value;
-  if (name == "PMIX_NAMESPACE") params->mpi_job = value;
-  if (name == "SLURM_PROCID") params->slurm_rank = value;
-  if (name == "SLURM_NTASKS") params->slurm_size = value;
-  if (name == "SLURM_JOB_ID") params->slurm_job = value;
-  // A step may run on some of the job's nodes only.
-  if (name == "SLURM_STEP_NODELIST") params->slurm_nodes = value;
-  if (name == "SLURM_JOB_NODELIST" && params->slurm_nodes.empty()) params->slurm_nodes = value;
-}
 
 // Empty, or what is wrong with the descriptions of the software HCA.
 inline std::string check_soft(const Params& params) {
@@ -255,15 +233,6 @@ inline Params load_params_named(const char* const* environment,
   kept.push_back(nullptr);
   auto params = load_params(kept.data());
   return params ? std::move(*params) : Params{};
-}
-
-// Rank and size are told by a launcher whose variables noria knows.
-inline bool has_launcher(const Params& params) {
-  const auto are_set = [](const std::string& rank, const std::string& size) {
-    return !rank.empty() && !size.empty();
-  };
-  return are_set(params.rank, params.world_size) || are_set(params.mpi_rank, params.mpi_size) ||
-         are_set(params.slurm_rank, params.slurm_size);
 }
 
 }  // namespace noria

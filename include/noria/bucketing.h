@@ -198,8 +198,8 @@ enum {
 };
 
 /* What becomes of gradients that are infinite or not a number. ERROR costs a look at each gradient
- * before it is sent, and at the results: the step fails on all ranks with NONFINITE, which names the
- * first such bucket of each rank, or the bucket whose sum overflowed. */
+ * before it is sent, and at the results: the step fails on all ranks with NONFINITE, which names
+ * the first such bucket of each rank, or the bucket whose sum overflowed. */
 enum { NORIA_NONFINITE_PASS = 0, NORIA_NONFINITE_ERROR = 1 };
 
 typedef struct {
@@ -326,9 +326,9 @@ NORIA_API noria_status noria_step_end(noria_reducer* reducer, const noria_stream
                                       noria_step_report* report);
 /* For a rank that has no more inputs while others have: a whole step to which it gives nothing but
  * what it accumulated, whatever the policy, where averages divide by all ranks all the same. Call
- * it until *all_joined is 1, which it is on all ranks in the same step: then no rank had inputs, and
- * the step brought nothing. Before, results are those of the others, so that parameters stay alike
- * if each rank applies them: views in arena mode, noria_grad_result() in copy mode.
+ * it until *all_joined is 1, which it is on all ranks in the same step: then no rank had inputs,
+ * and the step brought nothing. Before, results are those of the others, so that parameters stay
+ * alike if each rank applies them: views in arena mode, noria_grad_result() in copy mode.
  * Threads, blocks: as step_end. */
 NORIA_API noria_status noria_step_join(noria_reducer* reducer, const noria_stream* consumer,
                                        noria_step_report* report, uint32_t* all_joined);
