@@ -1,12 +1,17 @@
 // Every point of failure in set-up: the n-th verbs call fails, for n = 0, 1, 2 ... until a whole
 // connection succeeds. Each time a clean failure, and an empty ledger.
 
+#include <arpa/inet.h>
+
 #include <cerrno>
+#include <optional>
+#include <tuple>
 
 #include "base/log.hpp"
 #include "tests/support/transport_pair.hpp"
 #include "verbs/transport/domain_state.hpp"
 #include "verbs/transport/staging.hpp"
+#include "verbs/transport/wire.hpp"
 
 namespace noria::transport {
 namespace {
@@ -199,6 +204,89 @@ TEST(Transport_calls, Without_memory_that_peers_map_small_messages_land_in_place
     ASSERT_TRUE(made.is_ok());
     EXPECT_FALSE((*made)->is_mapped_by_peers());
     EXPECT_EQ(Staging::make(*b->state().rails()), nullptr);
+  }
+}
+
+// What a peer of another build might do to the announcement of a message.
+enum class Lie { none, long_piece, wrong_record, other_message };
+Lie lie = Lie::none;
+
+int (*real_post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
+int post_lie(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  for (ibv_send_wr* each = wr; each != nullptr; each = each->next) {
+    if (each->opcode != IBV_WR_RDMA_WRITE_WITH_IMM) continue;
+    if (lie == Lie::long_piece) ++each->sg_list->length;
+    if (lie == Lie::wrong_record) *reinterpret_cast<wire::Record*>(each->sg_list->addr) += 1;
+    if (lie == Lie::other_message) each->imm_data ^= htonl(kWindow);
+  }
+  return real_post_send(qp, wr, bad);
+}
+ibv_context* open_with_lies(ibv_device* device) {
+  ibv_context* const context = real_symbols.open_device(device);
+  if (context != nullptr && context->ops.post_send != &post_lie) {
+    real_post_send = context->ops.post_send;
+    context->ops.post_send = &post_lie;
+  }
+  return context;
+}
+
+class TransportLies : public test::TransportPair {
+ protected:
+  void SetUp() override {
+    params_ = test::params_from_environment();
+    auto library = SharedObject::open(params_.ibverbs);
+    ASSERT_TRUE(library.is_ok()) << library.failure();
+    library_.emplace(std::move(*library));
+    real_symbols = Symbols::load(*library_).value();
+    Symbols symbols = real_symbols;
+    symbols.open_device = &open_with_lies;
+    provider_ =
+        verbs::make_provider(verbs::Api::from_symbols(symbols), params_.ibverbs, "", params_);
+    params_.adaptive_threshold_bytes = 0;
+  }
+  void TearDown() override {
+    TransportPair::TearDown();
+    provider_.reset();  // before its library goes
+  }
+  // What the receiver says of a message of 32 bytes in a receive of as many.
+  std::string told_of(Lie which, const char* adaptive_routing, bool is_staged) {
+    params_.adaptive_routing = adaptive_routing;
+    a_ = test::make_domain(provider_, params_);
+    b_ = test::make_domain(provider_, params_);
+    test::Connected link = connect({.has_kept_regions = is_staged});
+    if (link.recv == nullptr) return "not connected";
+    std::vector<std::byte> source(64), target(64);
+    const Region from = over(*a_, source), to = over(*b_, target);
+    Request* const received = link.recv->try_recv(to, 0, 32);
+    EXPECT_NE(received, nullptr);
+    lie = which;
+    Request* sent = nullptr;
+    EXPECT_TRUE(poll_until([&] {
+      if (sent == nullptr) sent = link.send->try_send(from, 0, 32);
+      return sent != nullptr && received->is_done();
+    }));
+    lie = Lie::none;
+    EXPECT_EQ(received->status().code(), Code::mismatch);
+    if (is_staged) {
+      EXPECT_EQ(target, std::vector<std::byte>(64)) << "what is refused is not delivered";
+    }
+    return link.recv->describe();
+  }
+
+ private:
+  std::optional<SharedObject> library_;
+};
+
+TEST_F(TransportLies, A_piece_or_a_record_of_more_than_was_offered_fails_the_connection) {
+  for (const bool is_staged : {false, true}) {
+    for (const auto& [which, adaptive_routing, part] :
+         {std::tuple{Lie::long_piece, "off", "more bytes than were offered"},
+          std::tuple{Lie::wrong_record, "on", "more bytes than were offered"},
+          std::tuple{Lie::other_message, "off", "no message that is awaited"},
+          std::tuple{Lie::other_message, "on", "no message that is awaited"}}) {
+      const std::string told = told_of(which, adaptive_routing, is_staged);
+      EXPECT_NE(told.find(part), std::string::npos) << told;
+    }
   }
 }
 
