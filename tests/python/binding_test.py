@@ -79,9 +79,16 @@ class Header(unittest.TestCase):
 
     def test_Numbers_of_types_and_operations_are_the_headers(self):
         header = (SOURCE / "include/noria/bucketing.h").read_text()
-        for kind in (noria.Dtype, noria.Op):
+        for kind, prefix in (
+            (noria.Dtype, ""),
+            (noria.Op, ""),
+            (noria.Plan, "PLAN_"),
+            (noria.Order, "ORDER_"),
+            (noria.Average, "AVERAGE_"),
+            (noria.Unused, "UNUSED_"),
+        ):
             for member in kind:
-                self.assertRegex(header, rf"NORIA_{member.name} = {int(member)}\b")
+                self.assertRegex(header, rf"NORIA_{prefix}{member.name} = {int(member)}\b")
 
 
 class Loading(unittest.TestCase):
@@ -187,6 +194,38 @@ class Collectives(unittest.TestCase):
 
         self.assertEqual(run_ranks(self, 2, rank), [b"rank 1", b"rank 1"])
 
+    def test_Blocks_are_scattered_and_gathered(self):
+        def rank(comm):
+            block, whole = array("f", [0, 0]), array("f", [0] * 4)
+            comm.reduce_scatter(array("f", [1, 2, 3, 4]), block)
+            comm.all_gather(block, whole)
+            counts = [1, 3]
+            uneven, all_uneven = array("q", [comm.rank] * counts[comm.rank]), array("q", [9] * 4)
+            comm.all_gather(uneven, all_uneven, counts=counts, wait=False).wait()
+            comm.reduce_scatter(all_uneven, uneven, noria.Op.MAX, counts=counts)
+            try:
+                comm.all_gather(block, whole, counts=[1, 1])
+            except noria.ArgumentError as error:
+                return list(block), list(whole), list(all_uneven), list(uneven), str(error)
+
+        first, second = run_ranks(self, 2, rank)
+
+        # Expect: sums in blocks, all blocks on both ranks, and blocks that do not fit refused.
+        self.assertEqual(first[:4], ([2, 4], [2, 4, 6, 8], [0, 1, 1, 1], [0]))
+        self.assertEqual(second[:4], ([6, 8], [2, 4, 6, 8], [0, 1, 1, 1], [1, 1, 1]))
+        self.assertIn("4 and 2 elements", first[4])
+
+    def test_A_communicator_splits_by_color_and_key(self):
+        def rank(comm):
+            pair = comm.split(0, -comm.rank)
+            alone = comm.split(None if comm.rank else 1)
+            data = array("f", [comm.rank])
+            pair.all_reduce(data)
+            return pair.rank, list(data), alone and alone.size
+
+        # Expect: both in the reverse order, and one rank that has no part in the other.
+        self.assertEqual(run_ranks(self, 2, rank), [(1, [1.0], 1), (0, [1.0], None)])
+
     def test_A_closed_communicator_and_differing_arrays_are_refused(self):
         def rank(comm):
             texts = []
@@ -273,6 +312,69 @@ class Steps(unittest.TestCase):
         self.assertEqual(first, second)
         self.assertEqual(len(first), 1)
         self.assertIn("head", first[0])
+
+    def test_Accumulated_unused_and_early_results_come_as_the_header_says(self):
+        def rank(comm):
+            reducer = noria.Reducer(comm, unused=noria.Unused.KEEP)
+            ids = [reducer.add(name, 1, expected_fires=1) for name in "abc"]
+            reducer.seal()
+            data = (ctypes.c_float * 3)(1 + comm.rank, 5, 7)
+            address = ctypes.addressof(data)
+            reducer.step_begin(accumulate=True)
+            reducer.grad_ready(ids[0], address)
+            reducer.step_end()
+            reducer.step_begin()
+            if comm.rank == 0:
+                reducer.grad_ready(ids[1], address + 4)
+                reducer.grad_unused(ids[2:])
+            else:
+                reducer.grad_unused(ids[1:])
+            reducer.step_end()
+            results = [reducer.grad_result(i) for i in ids]
+            return [r and ctypes.c_float.from_address(r).value for r in results]
+
+        # Expect: what only the earlier step gave; what one rank gave; and what no rank did.
+        self.assertEqual(run_ranks(self, 2, rank), [[1.5, 2.5, None]] * 2)
+
+    def test_A_rank_without_inputs_joins_the_others_steps(self):
+        def rank(comm):
+            reducer = noria.Reducer(comm)
+            tensor = reducer.add("w", 1)
+            reducer.seal()
+            data = ctypes.c_float(4)
+            values = []
+            for _ in range(2 * (1 - comm.rank)):
+                reducer.step_begin()
+                reducer.grad_ready(tensor, ctypes.addressof(data))
+                reducer.step_end()
+                values.append(data.value)
+            steps = 1
+            while not reducer.step_join()[0]:
+                steps += 1
+            return values, steps
+
+        # Expect: halves of what one rank gave, twice, and an end that both see.
+        self.assertEqual(run_ranks(self, 2, rank), [([2.0, 1.0], 1), ([], 3)])
+
+    def test_A_plan_is_saved_and_loaded(self):
+        def rank(comm):
+            with tempfile.TemporaryDirectory() as directory:
+                path = f"{directory}/plan"
+                for load in (False, True):
+                    reducer = noria.Reducer(comm, plan=noria.Plan.STRICT)
+                    for name in "ab":
+                        reducer.add(name, 9)
+                    if load:
+                        reducer.load_plan(path)
+                    reducer.seal()
+                    if not load:
+                        reducer.save_plan(path)
+                try:
+                    reducer.save_plan(f"{directory}/nowhere/plan")
+                except noria.NoriaError as error:
+                    return "nowhere" in str(error)
+
+        self.assertEqual(run_ranks(self, 1, rank), [True])
 
     def test_Ranks_with_different_lists_raise_the_same_difference(self):
         def rank(comm):

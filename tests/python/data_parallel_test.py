@@ -143,6 +143,39 @@ class Training(Base):
     def test_A_cnn_in_many_buckets_trains_as_under_ddp(self):
         self.assert_trains_as_ddp("images", made(Cnn), bucket_cap_mb=0.002)
 
+    def test_A_cnn_in_other_plans_trains_as_under_ddp(self):
+        for options in (
+            {"plan": noria.Plan.STRICT},
+            {"plan": noria.Plan.PLANNED},
+            {"order": noria.Order.ARRIVAL},
+            {"average": noria.Average.SPLIT_SQRT},
+            {"order": noria.Order.ARRIVAL, "gradient_as_bucket_view": True},
+        ):
+            self.assert_trains_as_ddp("images", made(Cnn), 4, bucket_cap_mb=0.002, **options)
+
+    def test_What_is_no_number_is_raised_on_all_ranks_where_it_is_asked_for(self):
+        model = noria.torch.DataParallel(nn.Linear(2, 1), check_finite=True)
+        with self.assertRaises(noria.NonFiniteError):
+            model(torch.full((1, 2), float("nan") if RANK else 1.0)).sum().backward()
+        model.reset()
+        model.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        self.assertEqual(model.module.weight.grad.tolist(), [[1.0, 1.0]])
+
+    def test_Gradients_that_travel_as_bfloat16_are_the_same_on_all_ranks_and_near_ddps(self):
+        results = []
+        for wrap, options in (
+            (DDP, {}),
+            (noria.torch.DataParallel, {"wire_dtype": torch.bfloat16}),
+        ):
+            module = made(Cnn)
+            model = wrap(module, **options)
+            loss_of(model, 0, "images").backward()
+            results.append(module)
+        for mine, yours in zip(results[1].parameters(), results[0].parameters()):
+            torch.testing.assert_close(mine.grad, yours.grad, rtol=0.03, atol=1e-3)
+        self.assert_same_on_ranks(p.grad for p in results[1].parameters())
+
     def test_A_transformer_with_tied_weights_trains_as_under_ddp(self):
         model = noria.torch.DataParallel(made(Transformer))
         names = [name for name, _ in model.module.named_parameters()]
@@ -194,6 +227,61 @@ class Training(Base):
         (slope.square().sum() + model(inputs).sum()).backward()
         self.assertEqual(model.last_step.step, 0)
         self.assert_same_on_ranks([model.module.weight.grad])
+
+
+class Shared(nn.Module):
+    """One layer in two re-entrant checkpoints: its gradients come in two parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Linear(4, 4)
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.stem(x)
+        for _ in range(2):
+            x = checkpoint(self.layer, x, use_reentrant=True).tanh()
+        return x
+
+
+class StaticGraph(Base):
+    def test_C15_a_gradient_in_two_parts_is_refused_by_name_or_expected(self):
+        theirs = DDP(made(Shared), static_graph=True)
+        model = noria.torch.DataParallel(made(Shared))
+        with self.assertRaisesRegex(noria.DuplicateReadyError, "layer"):
+            model(torch.ones(1, 4)).sum().backward()
+
+        for arena in (False, True):
+            ours = noria.torch.DataParallel(
+                made(Shared), static_graph=True, gradient_as_bucket_view=arena
+            )
+            for step in range(3):
+                for model in (theirs, ours):
+                    model.zero_grad(set_to_none=arena)
+                    model(torch.ones(1, 4) * (step + RANK)).sum().backward()
+
+                # Expect: DDP's gradients, in the step that learns and in those behind it.
+                for mine, yours in zip(ours.module.parameters(), theirs.module.parameters()):
+                    torch.testing.assert_close(mine.grad, yours.grad)
+                self.assert_same_on_ranks(p.grad for p in ours.module.parameters())
+
+    def test_C21_a_static_graph_goes_together_with_no_sync(self):
+        model = noria.torch.DataParallel(made(Shared), static_graph=True)
+        for _ in range(2):
+            model.zero_grad()
+            with model.no_sync():
+                model(torch.ones(1, 4) * RANK).sum().backward()
+            model(torch.ones(1, 4)).sum().backward()
+            self.assert_same_on_ranks(p.grad for p in model.module.parameters())
+        self.assertEqual(model.last_step.step, 1)
+
+    def test_A_parameter_that_a_static_graph_never_uses_stays_without_gradient(self):
+        model = noria.torch.DataParallel(made(Branches), static_graph=True)
+        for _ in range(3):
+            model.zero_grad()
+            model(torch.ones(1, 4), [0]).sum().backward()
+        self.assertIsNone(model.module.branches[1].weight.grad)
+        self.assertEqual(model.module.branches[0].bias.grad.tolist(), [1.0] * 4)
 
 
 class C28_Views(Base):
@@ -323,7 +411,7 @@ class Construction(Base):
         shape = (2, 3) if RANK == 0 else (3, 2)
         with self.assertRaisesRegex(noria.MismatchError, "weight"):
             noria.torch.DataParallel(nn.Linear(*shape, bias=False))
-        with self.assertRaisesRegex(noria.MismatchError, "find_unused_parameters"):
+        with self.assertRaisesRegex(noria.MismatchError, "unused"):
             noria.torch.DataParallel(nn.Linear(2, 2), find_unused_parameters=RANK == 0)
 
     def test_Modules_that_cannot_be_averaged_are_refused_with_the_reason(self):

@@ -15,7 +15,7 @@ A call that fails raises a ``NoriaError`` with the library's own text. Calls tha
 interpreter. ``noria.torch`` holds what PyTorch users want in place of this.
 """
 
-from noria._library import Dtype, Op, library_path, version
+from noria._library import Average, Dtype, Op, Order, Plan, Unused, library_path, version
 from noria.communicator import Communicator, Memory, Work, unique_id
 from noria.errors import (
     AbortedError,

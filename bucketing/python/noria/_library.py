@@ -55,6 +55,40 @@ class Op(enum.IntEnum):
     AVG = 4
 
 
+class Plan(enum.IntEnum):
+    """How tensors are cut into buckets: as DDP does, whole and closed at a cap; none larger than
+    its cap, with a small last one; or at edges that the times of the first step choose."""
+
+    DDP = 0
+    STRICT = 1
+    PLANNED = 2
+
+
+class Order(enum.IntEnum):
+    """By what buckets are filled: the reverse of registration, or rank 0's order in the first
+    step."""
+
+    REVERSE = 0
+    ARRIVAL = 1
+
+
+class Average(enum.IntEnum):
+    """When an average divides: after the sum, before it, or both, which suits float16."""
+
+    POST = 0
+    PRE = 1
+    SPLIT_SQRT = 2
+
+
+class Unused(enum.IntEnum):
+    """What becomes of a tensor that took no part in a step on this rank: MissingError; zeros; or
+    zeros, and no result where no rank used it."""
+
+    ERROR = 0
+    ZERO = 1
+    KEEP = 2
+
+
 # ---- structs, as the headers have them -----------------------------------------------------------
 
 
@@ -88,6 +122,14 @@ class ReducerConfig(_Sized):
         ("first_bucket_bytes", c_uint64),
         ("op", c_int32),
         ("step_timeout_ms", c_uint32),
+        ("plan", c_uint32),
+        ("order", c_uint32),
+        ("last_bucket_bytes", c_uint64),
+        ("average", c_uint32),
+        ("wire_dtype", c_int32),
+        ("unused", c_uint32),
+        ("static_graph", c_uint32),
+        ("nonfinite", c_uint32),
     ]
 
 
@@ -97,6 +139,7 @@ class TensorDesc(_Sized):
         ("dtype", c_int32),
         ("name", c_char_p),
         ("numel", c_uint64),
+        ("expected_fires", c_uint32),
     ]
 
 
@@ -109,6 +152,8 @@ class StepReportStruct(_Sized):
         ("step_ns", c_int64),
         ("communication_ns", c_int64),
         ("exposed_ns", c_int64),
+        ("order_wait_ns", c_int64),
+        ("plan_version", c_uint64),
     ]
 
 
@@ -133,6 +178,7 @@ _STATUS_FUNCTIONS = {
     "noria_comm_size": [_HANDLE, POINTER(c_int32)],
     "noria_comm_abort": [_HANDLE, c_char_p],
     "noria_comm_status": [_HANDLE],
+    "noria_comm_split": [_HANDLE, c_int32, c_int32, POINTER(_HANDLE)],
     "noria_all_reduce": [
         _HANDLE,
         c_void_p,
@@ -153,6 +199,25 @@ _STATUS_FUNCTIONS = {
         _STREAM,
         POINTER(_HANDLE),
     ],
+    "noria_reduce_scatter_v": [
+        _HANDLE,
+        c_void_p,
+        c_void_p,
+        POINTER(c_uint64),
+        c_int32,
+        c_int32,
+        _STREAM,
+        POINTER(_HANDLE),
+    ],
+    "noria_all_gather_v": [
+        _HANDLE,
+        c_void_p,
+        c_void_p,
+        POINTER(c_uint64),
+        c_int32,
+        _STREAM,
+        POINTER(_HANDLE),
+    ],
     "noria_barrier": [_HANDLE, _STREAM, POINTER(_HANDLE)],
     "noria_work_test": [_HANDLE],
     "noria_work_wait": [_HANDLE, c_uint32],
@@ -160,9 +225,14 @@ _STATUS_FUNCTIONS = {
     "noria_reducer_add": [_HANDLE, POINTER(TensorDesc), POINTER(c_uint32)],
     "noria_reducer_seal": [_HANDLE],
     "noria_reducer_view": [_HANDLE, c_uint32, POINTER(c_void_p), POINTER(c_uint64)],
+    "noria_reducer_save_plan": [_HANDLE, c_char_p],
+    "noria_reducer_load_plan": [_HANDLE, c_char_p],
     "noria_step_begin": [_HANDLE, c_uint32],
     "noria_grad_ready": [_HANDLE, c_uint32, c_void_p, _STREAM],
+    "noria_grad_unused": [_HANDLE, POINTER(c_uint32), c_uint32],
+    "noria_grad_result": [_HANDLE, c_uint32, _STREAM, c_uint32, POINTER(c_void_p)],
     "noria_step_end": [_HANDLE, _STREAM, POINTER(StepReportStruct)],
+    "noria_step_join": [_HANDLE, _STREAM, POINTER(StepReportStruct), POINTER(c_uint32)],
     "noria_reducer_reset": [_HANDLE],
 }
 _VOID_FUNCTIONS = {

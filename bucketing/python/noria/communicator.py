@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from ctypes import byref, c_int32, c_void_p
-from typing import Any, NamedTuple, Optional
+from ctypes import byref, c_int32, c_uint64, c_void_p
+from typing import Any, NamedTuple, Optional, Sequence
 
 from noria._library import CommConfig, Dtype, Op, UniqueId, check, lib
 from noria.errors import ArgumentError
@@ -116,6 +116,9 @@ class Communicator:
             config.id = ctypes.pointer(UniqueId.from_buffer_copy(unique_id))
         handle = c_void_p()
         check(lib.noria_comm_create(byref(config), byref(handle)))
+        self._adopt(handle)
+
+    def _adopt(self, handle: c_void_p) -> None:
         self.handle = handle
         self._destroy = weakref.finalize(self, lib.noria_comm_destroy, handle)
         number = c_int32()
@@ -148,6 +151,67 @@ class Communicator:
         )
         return _as_work(work, (data, out))
 
+    def reduce_scatter(
+        self,
+        data: Any,
+        out: Any,
+        op: Op = Op.SUM,
+        *,
+        counts: Optional[Sequence[int]] = None,
+        wait: bool = True,
+    ) -> Optional[Work]:
+        """Leaves the reduction of ``data`` in blocks: this rank's goes to ``out``. ``counts``: the
+        elements of each rank's block, where they differ."""
+        source, target = memory_of(data), memory_of(out)
+        blocks = self._blocks(source, target, counts)
+        work = None if wait else c_void_p()
+        check(
+            lib.noria_reduce_scatter_v(
+                self.handle,
+                source.address,
+                target.address,
+                blocks,
+                source.dtype,
+                op,
+                None,
+                _pointer(work),
+            )
+        )
+        return _as_work(work, (data, out))
+
+    def all_gather(
+        self, data: Any, out: Any, *, counts: Optional[Sequence[int]] = None, wait: bool = True
+    ) -> Optional[Work]:
+        """Puts the blocks of all ranks behind each other into ``out``; ``data`` is this rank's."""
+        source, target = memory_of(data), memory_of(out)
+        blocks = self._blocks(target, source, counts)
+        work = None if wait else c_void_p()
+        check(
+            lib.noria_all_gather_v(
+                self.handle,
+                source.address,
+                target.address,
+                blocks,
+                source.dtype,
+                None,
+                _pointer(work),
+            )
+        )
+        return _as_work(work, (data, out))
+
+    def _blocks(self, whole: Memory, block: Memory, counts: Optional[Sequence[int]]) -> Any:
+        blocks = [block.count] * self.size if counts is None else list(counts)
+        if len(blocks) != self.size or any(count < 0 for count in blocks):
+            raise ArgumentError(f"counts are {blocks}: one for each of {self.size} ranks")
+        if (sum(blocks), blocks[self.rank]) != (whole.count, block.count):
+            raise ArgumentError(
+                f"arrays of {whole.count} and {block.count} elements do not hold all blocks, which "
+                f"are {blocks}, and that of rank {self.rank}"
+            )
+        if whole.dtype != block.dtype:
+            raise ArgumentError("data and out differ in type")
+        return (c_uint64 * self.size)(*blocks)
+
     def broadcast(self, data: Any, root: int = 0, *, wait: bool = True) -> Optional[Work]:
         """Gives ``data`` of ``root`` to all ranks, in place."""
         memory = memory_of(data)
@@ -169,6 +233,17 @@ class Communicator:
     def barrier(self) -> None:
         """Returns when all ranks have called it."""
         check(lib.noria_barrier(self.handle, None, None))
+
+    def split(self, color: Optional[int], key: int = 0) -> Optional[Communicator]:
+        """A communicator of the ranks that give the same color, in order of key and of rank; None
+        for one that gives none. Every rank calls it."""
+        handle = c_void_p()
+        check(lib.noria_comm_split(self.handle, -1 if color is None else color, key, byref(handle)))
+        if not handle:
+            return None
+        child = Communicator.__new__(Communicator)
+        child._adopt(handle)
+        return child
 
     def abort(self, why: str = "") -> None:
         """Fails everything under way on every rank, with this text. Threads: any."""

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import weakref
 from ctypes import byref, c_uint32, c_uint64, c_void_p
-from typing import NamedTuple
+from typing import NamedTuple, Optional, Sequence
 
-from noria._library import Dtype, Op, ReducerConfig, StepReportStruct, TensorDesc, check, lib
+from noria._library import (
+    Average,
+    Dtype,
+    Op,
+    Order,
+    Plan,
+    ReducerConfig,
+    StepReportStruct,
+    TensorDesc,
+    Unused,
+    check,
+    lib,
+)
 from noria.communicator import Communicator
 
 
@@ -19,13 +31,20 @@ class StepReport(NamedTuple):
     step_ns: int
     communication_ns: int
     exposed_ns: int
+    order_wait_ns: int  # how long a gradient waits for one that is sent before it
+    plan_version: int  # plans given up for a better one
 
 
 class Reducer:
     """Averages a fixed list of gradients, step by step, while a backward pass produces them.
 
     ``arena=True``: gradients are written straight into noria's memory (see ``view``).
-    ``bucket_bytes`` and ``first_bucket_bytes``: 0 is 25 MiB and 1 MiB.
+    ``bucket_bytes``, ``first_bucket_bytes`` and, of a strict plan, ``last_bucket_bytes``: 0 is 25
+    MiB, 1 MiB and 1 MiB.
+    ``wire_dtype``: BFLOAT16 or FLOAT16 halve what float32 gradients put on the wire, rounded.
+    ``static_graph``: how often each tensor fires, and which never do, is learned in the first step
+    and must then stay.
+    ``check_finite``: an infinity, or what is no number, fails the step on all ranks by name.
 
     Threads: ``grad_ready`` any, several at once; the rest one at a time.
     """
@@ -39,6 +58,14 @@ class Reducer:
         first_bucket_bytes: int = 0,
         op: Op = Op.AVG,
         step_timeout_ms: int = 0,
+        plan: Plan = Plan.DDP,
+        order: Order = Order.REVERSE,
+        last_bucket_bytes: int = 0,
+        average: Average = Average.POST,
+        wire_dtype: Optional[Dtype] = None,
+        unused: Unused = Unused.ERROR,
+        static_graph: bool = False,
+        check_finite: bool = False,
     ):
         config = ReducerConfig(
             arena=int(arena),
@@ -46,6 +73,14 @@ class Reducer:
             first_bucket_bytes=first_bucket_bytes,
             op=op,
             step_timeout_ms=step_timeout_ms,
+            plan=plan,
+            order=order,
+            last_bucket_bytes=last_bucket_bytes,
+            average=average,
+            wire_dtype=wire_dtype or 0,
+            unused=unused,
+            static_graph=int(static_graph),
+            nonfinite=int(check_finite),
         )
         handle = c_void_p()
         check(lib.noria_reducer_create(communicator.handle, byref(config), byref(handle)))
@@ -54,10 +89,14 @@ class Reducer:
         self._destroy = weakref.finalize(self, lib.noria_reducer_destroy, handle)
         self._report = StepReportStruct()
 
-    def add(self, name: str, numel: int, dtype: Dtype = Dtype.FLOAT32) -> int:
+    def add(
+        self, name: str, numel: int, dtype: Dtype = Dtype.FLOAT32, *, expected_fires: int = 0
+    ) -> int:
         """Registers a tensor, in the order of the framework's registration; returns its id, which
-        counts from 0."""
-        desc = TensorDesc(name=name.encode(), numel=numel, dtype=dtype)
+        counts from 0. ``expected_fires``: how often it is ready in a step, 0 is once."""
+        desc = TensorDesc(
+            name=name.encode(), numel=numel, dtype=dtype, expected_fires=expected_fires
+        )
         number = c_uint32()
         check(lib.noria_reducer_add(self.handle, byref(desc), byref(number)))
         return number.value
@@ -67,26 +106,56 @@ class Reducer:
         raise MismatchError with the first difference."""
         check(lib.noria_reducer_seal(self.handle))
 
+    def load_plan(self, path: str) -> None:
+        """Before ``seal``, with the same file on every rank: uses a plan of an earlier run."""
+        check(lib.noria_reducer_load_plan(self.handle, path.encode()))
+
+    def save_plan(self, path: str) -> None:
+        """Writes the plan in use, as text."""
+        check(lib.noria_reducer_save_plan(self.handle, path.encode()))
+
     def view(self, tensor: int) -> tuple[int, int]:
         """Arena mode: address and bytes of a tensor's gradient, until the reducer is closed."""
         address, size = c_void_p(), c_uint64()
         check(lib.noria_reducer_view(self.handle, tensor, byref(address), byref(size)))
         return address.value or 0, size.value
 
-    def step_begin(self) -> None:
-        """Opens a step. Every rank does, in the same order as its collectives."""
-        check(lib.noria_step_begin(self.handle, 0))
+    def step_begin(self, *, accumulate: bool = False) -> None:
+        """Opens a step. Every rank does, in the same order as its collectives. One that only
+        accumulates sends nothing: what is given in it comes out of the next one that does not."""
+        check(lib.noria_step_begin(self.handle, int(accumulate)))
 
     def grad_ready(self, tensor: int, address: int = 0) -> None:
         """The gradient is complete. Copy mode: it is at ``address``, where the average will be
         written as well, and stays there until ``step_end`` is over. Arena mode: in its view."""
         check(lib.noria_grad_ready(self.handle, tensor, address, None))
 
+    def grad_unused(self, tensors: Sequence[int]) -> None:
+        """No gradient of these tensors will come in this step, so that nobody waits for them."""
+        check(lib.noria_grad_unused(self.handle, (c_uint32 * len(tensors))(*tensors), len(tensors)))
+
+    def grad_result(self, tensor: int, timeout_ms: int = 0) -> Optional[int]:
+        """The address of a tensor's result: in an open step as soon as its bucket is there, and
+        after the step until the next one. None with ``Unused.KEEP`` where no rank used it."""
+        address = c_void_p()
+        check(lib.noria_grad_result(self.handle, tensor, None, timeout_ms, byref(address)))
+        return address.value
+
     def step_end(self) -> StepReport:
         """Waits for the averages. What any rank did wrong raises on all of them, in this step, with
         the same text."""
+        check(lib.noria_step_end(self.handle, None, byref(self._report)))
+        return self._last_report()
+
+    def step_join(self) -> tuple[bool, StepReport]:
+        """In place of a step, on a rank that has no more inputs while others have: gives nothing to
+        theirs. True once all ranks have joined, which all learn in the same step."""
+        all_joined = c_uint32()
+        check(lib.noria_step_join(self.handle, None, byref(self._report), byref(all_joined)))
+        return bool(all_joined.value), self._last_report()
+
+    def _last_report(self) -> StepReport:
         report = self._report
-        check(lib.noria_step_end(self.handle, None, byref(report)))
         return StepReport(
             report.step,
             report.buckets,
@@ -94,6 +163,8 @@ class Reducer:
             report.step_ns,
             report.communication_ns,
             report.exposed_ns,
+            report.order_wait_ns,
+            report.plan_version,
         )
 
     def reset(self) -> None:

@@ -13,12 +13,16 @@ import torch
 
 from noria import (
     ArgumentError,
+    Average,
     Communicator,
     MismatchError,
     Op,
+    Order,
+    Plan,
     Reducer,
     StateError,
     StepReport,
+    Unused,
 )
 from noria.torch._steps import Slot, Steps, slot_of
 from noria.torch._tensors import DTYPES, broadcast_tensors, communicator
@@ -37,6 +41,12 @@ class DataParallel(torch.nn.Module):
     in training mode. No pass in evaluation mode communicates; ``sync_buffers()`` does.
     ``find_unused_parameters``: a parameter may have no gradient, on some ranks or on all. Used by
     none, its ``.grad`` stays None. At least one parameter of each rank must have one.
+    ``static_graph``: every step uses the same parameters, each as often as in the first; one whose
+    gradient comes in several parts (a layer in several re-entrant checkpoints) needs it.
+    ``plan``, ``order``: how gradients are cut into buckets, and by what these are filled.
+    ``average``: when gradients are divided by the number of ranks. ``wire_dtype``: torch.bfloat16
+    or torch.float16 halve what float32 gradients put on the wire, rounded.
+    ``check_finite``: an infinity, or what is no number, raises from backward() on all ranks.
     ``gradient_as_bucket_view``: ``.grad`` lies in noria's memory, which saves a copy of all
     gradients; use ``zero_grad(set_to_none=False)``, or each is copied after all.
 
@@ -53,6 +63,12 @@ class DataParallel(torch.nn.Module):
         broadcast_buffers: bool = True,
         find_unused_parameters: bool = False,
         gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        plan: Plan = Plan.DDP,
+        order: Order = Order.REVERSE,
+        average: Average = Average.POST,
+        wire_dtype: Optional[torch.dtype] = None,
+        check_finite: bool = False,
     ):
         super().__init__()
         self.module = module
@@ -62,17 +78,30 @@ class DataParallel(torch.nn.Module):
         self.comm = communicator() if comm is None else comm
         cap = 0 if bucket_cap_mb is None else int(bucket_cap_mb * (1 << 20))
         reducer = Reducer(
-            self.comm, arena=gradient_as_bucket_view, bucket_bytes=cap, first_bucket_bytes=cap
+            self.comm,
+            arena=gradient_as_bucket_view,
+            bucket_bytes=cap,
+            first_bucket_bytes=cap,
+            plan=plan,
+            order=order,
+            average=average,
+            wire_dtype=None if wire_dtype is None else DTYPES[wire_dtype][0],
+            unused=Unused.KEEP if find_unused_parameters or static_graph else Unused.ERROR,
+            static_graph=static_graph,
+            check_finite=check_finite,
         )
         for slot in slots:
             dtype, elements = DTYPES[slot.parameter.dtype]
             reducer.add(slot.name, slot.parameter.numel() * elements, dtype)
         reducer.seal()
-        _check_agreement(self.comm, slots, find_unused_parameters)
+        _check_agreement(self.comm, slots)
         broadcast_tensors(self.comm, [p for p in module.parameters()])
         self.sync_buffers()
         self._steps = Steps(
-            reducer, slots, arena=gradient_as_bucket_view, find_unused=find_unused_parameters
+            reducer,
+            slots,
+            arena=gradient_as_bucket_view,
+            keep_unused=find_unused_parameters and not static_graph,
         )
         self._trained = [id(slot.parameter) for slot in slots]
         self._is_synchronised = True
@@ -162,24 +191,19 @@ def _check_module(module: torch.nn.Module, slots: list[Slot]) -> None:
             )
 
 
-def _check_agreement(comm: Communicator, slots: list[Slot], find_unused: bool) -> None:
-    """seal() has compared names, types and counts of elements; here shapes and strides follow, and
-    whoever disagrees, all ranks say so."""
+def _check_agreement(comm: Communicator, slots: list[Slot]) -> None:
+    """seal() has compared options, names, types and counts of elements; here shapes and strides
+    follow, and whoever disagrees, all ranks say so."""
     shapes = [f"{tuple(s.parameter.size())} {s.strides}" for s in slots]
-    digests = [zlib.crc32(text.encode()) for text in [*shapes, f"unused {find_unused}"]]
+    digests = [zlib.crc32(text.encode()) for text in shapes]
     extremes = array("q", [*digests, *(-digest for digest in digests)])
     comm.all_reduce(extremes, Op.MAX)
-    for i, digest in enumerate(digests):
-        if extremes[i] == -extremes[len(digests) + i]:
-            continue
-        if i == len(slots):
+    for i, slot in enumerate(slots):
+        if extremes[i] != -extremes[len(slots) + i]:
             raise MismatchError(
-                "ranks differ in find_unused_parameters; it must be the same on all"
+                f"ranks differ in the shape or the strides of parameter {slot.name}, which on rank "
+                f"{comm.rank} are {shapes[i]}"
             )
-        raise MismatchError(
-            f"ranks differ in the shape or the strides of parameter {slots[i].name}, which on rank "
-            f"{comm.rank} are {shapes[i]}"
-        )
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -16,8 +16,8 @@ from typing import Callable, NamedTuple, Optional
 import torch
 from torch.autograd import Variable
 
-from noria import Dtype, Memory, NoriaError, Op, Reducer, StateError, StepReport
-from noria._library import check, last_error, lib
+from noria import NoriaError, Reducer, StateError, StepReport
+from noria._library import last_error, lib
 from noria.errors import error_of
 
 
@@ -49,11 +49,11 @@ def slot_of(name: str, parameter: torch.nn.Parameter) -> Slot:
 class Steps:
     """Gives gradients to a sealed reducer from autograd's hooks, and ends a step with its pass."""
 
-    def __init__(self, reducer: Reducer, slots: list[Slot], *, arena: bool, find_unused: bool):
+    def __init__(self, reducer: Reducer, slots: list[Slot], *, arena: bool, keep_unused: bool):
         self._reducer = reducer
         self._handle = reducer.handle
         self._slots = slots
-        self._find_unused = find_unused
+        self._keep_unused = keep_unused
         self._views = (
             [_view_of(reducer, i, slot) for i, slot in enumerate(slots)] if arena else None
         )
@@ -61,9 +61,8 @@ class Steps:
         self._is_open = False
         self._is_end_queued = False
         self._given = bytearray(len(slots))
-        self._accumulated = bytearray(
-            len(slots)
-        )  # had a gradient in a pass that was not synchronised
+        # Had a gradient in a pass that was not synchronised, since the last one that was.
+        self._accumulated = bytearray(len(slots))
         # What the library reads and writes must outlive the step, whatever is done to .grad.
         self._held: list[Optional[torch.Tensor]] = [None] * len(slots)
         self._staged: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -134,7 +133,7 @@ class Steps:
         slot = self._slots[index]
         if self._views is not None:
             view = self._views[index]
-            if gradient.data_ptr() != view.data_ptr() or gradient.numel() == 0:
+            if gradient.data_ptr() != view.data_ptr():
                 view.copy_(gradient.detach())
                 slot.parameter.grad = view
                 self.copied += 1
@@ -154,58 +153,45 @@ class Steps:
         if not self._is_open:
             return  # no parameter had a gradient, as in torch.autograd.grad()
         try:
-            unused = self._give_the_rest()
+            left_out = self._give_the_rest()
             self.last_report = self._reducer.step_end()
             if self._first_error is not None:
                 raise self._first_error
-            self._take_results(unused)
+            self._take_results(left_out)
         finally:
             self._clear()
 
     def _give_the_rest(self) -> list[int]:
-        """What this pass left out: gradients of the passes before it that were not synchronised,
-        and, where parameters may be unused, zeros. Returns those that were given zeros."""
-        unused = []
-        position = self._given.find(0)
-        while position >= 0:
-            parameter = self._slots[position].parameter
-            has_gradient = parameter.grad is not None
-            if has_gradient and (self._accumulated[position] or self._find_unused):
-                self._give(position, parameter.grad)
-            elif self._find_unused:
-                unused.append(position)
-                self._give_zeros(position)
-            position = self._given.find(0, position + 1)
-        return unused
+        """The gradients of passes before this one that were not synchronised, where this one left
+        them out. Returns those that have none, for which the reducer has its policy."""
+        left_out = []
+        index = self._given.find(0)
+        while index >= 0:
+            gradient = self._slots[index].parameter.grad
+            # Where parameters may be unused, one that is not zeroed between steps is the sum of
+            # these steps, as DDP has it, and must stay the same on all ranks.
+            if gradient is not None and (self._accumulated[index] or self._keep_unused):
+                self._give(index, gradient)
+            else:
+                left_out.append(index)
+            index = self._given.find(0, index + 1)
+        return left_out
 
-    def _give_zeros(self, index: int) -> None:
-        if self._views is not None:
-            zeros = self._views[index]
-            zeros.zero_()
-            address = 0
-        else:
-            zeros = self._slots[index].empty().zero_()
-            address = zeros.data_ptr()
-        self._held[index] = zeros
-        check(lib.noria_grad_ready(self._handle, index, address, None))
-
-    def _take_results(self, unused: list[int]) -> None:
+    def _take_results(self, left_out: list[int]) -> None:
         for gradient, staged in self._staged:
             gradient.detach().copy_(staged)
-        if self._find_unused:
-            is_used = self._used_anywhere(unused)
-            for index in unused:
-                # Used by no rank: None, so that no optimizer moves it by momentum or decay.
-                if is_used[index]:
-                    self._slots[index].parameter.grad = self._held[index]
+        for index in left_out:
+            address = self._reducer.grad_result(index)
+            # Used by no rank: none, so that no optimizer moves it by momentum or decay.
+            if address is not None:
+                self._slots[index].parameter.grad = self._result(index, address)
 
-    def _used_anywhere(self, unused: list[int]) -> list[int]:
-        used = torch.ones(len(self._slots), dtype=torch.int32)
-        used[unused] = 0
-        self._reducer.communicator.all_reduce(
-            Memory(used.data_ptr(), used.numel(), Dtype.INT32), Op.MAX
-        )
-        return used.tolist()
+    def _result(self, index: int, address: int) -> torch.Tensor:
+        if self._views is not None:
+            return self._views[index]
+        result = self._slots[index].empty()
+        ctypes.memmove(result.data_ptr(), address, result.numel() * result.element_size())
+        return result
 
     def _clear(self) -> None:
         self._is_open = False
