@@ -198,7 +198,7 @@ class Reducer {
   std::optional<SavedPlan> given_plan_;
   Plan plan_;
   bool is_sealed_ = false;
-  uint64_t number_ = 0;                   // among the communicator's reducers
+  uint64_t seal_number_ = 0;              // among the reducers sealed on the communicator
   std::vector<uint64_t> views_;           // arena mode: of each tensor in the arena; never changes
   std::vector<uint64_t> result_offsets_;  // in the arena, by the plan of the last step
   Arena arena_;

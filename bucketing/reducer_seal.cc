@@ -27,7 +27,7 @@ Outcome<Ok> Reducer::seal() {
   NORIA_TRY(agree_on_success(made, "reducer seal, memory", ask_all));
 
   make_tables();
-  number_ = host_.open_steps->take_number();
+  seal_number_ = host_.open_steps->take_number();
   NORIA_TRY(install_plan());
   if (config_.plan == PlanKind::planned && !given_plan_) NORIA_TRY(measure_link(ask_all));
   if (observes()) arrival_ = std::make_unique<Arrival>(tensors_.size());
@@ -126,7 +126,7 @@ void Reducer::build_collective() {
   // Steps of two reducers of one shape are told apart where ranks begin them in different order.
   Fingerprint fingerprint;
   fingerprint.add(collective_.fingerprint);
-  fingerprint.add(number_);
+  fingerprint.add(seal_number_);
   collective_.fingerprint = fingerprint.value();
   first_news_segment_ = 0;
   while (collective_.segments[first_news_segment_].part < plan_.buckets.size())

@@ -34,7 +34,7 @@ struct Case {
 };
 class Steps : public testing::TestWithParam<Case> {};
 
-TEST_P(Steps, Give_the_same_bytes_on_all_ranks_whatever_the_order_of_arrival) {
+TEST_P(Steps, P1_Give_the_same_bytes_on_all_ranks_whatever_the_order_of_arrival) {
   const auto [size, arena, op, plan] = GetParam();
   ThreadRanks ranks(size);
   constexpr uint64_t kSteps = 4;
@@ -242,6 +242,20 @@ TEST(Reducer, Views_are_apart_aligned_and_where_the_plan_says) {
   }
   std::sort(places.begin(), places.end());
   for (size_t i = 1; i < places.size(); ++i) EXPECT_LE(places[i - 1].second, places[i].first);
+}
+
+TEST(Reducer, P8_Eight_threads_give_at_once) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), small_buckets(rank == 0), test::awkward_model(kFloats));
+    expect_ok(mine.reducer.seal());
+    for (uint64_t step = 0; step < 3; ++step) {
+      expect_ok(mine.reducer.step_begin());
+      mine.give_all(test::random_order(mine.model.size(), step), step, 8);
+      expect_ok(mine.reducer.step_end());
+      mine.expect_results(step, 2, NORIA_AVG);
+    }
+  });
 }
 
 TEST(Reducer, A_hundred_thousand_tensors_make_a_step) {
@@ -698,7 +712,24 @@ TEST(Reducer, Averages_of_integers_are_refused_at_seal_on_all_ranks) {
   });
 }
 
-TEST(Reducer, Ranks_that_differ_are_told_alike_at_seal) {
+TEST(Reducer, C25_Ranks_with_other_tensors_or_other_policies_get_one_error_and_nobody_hangs) {
+  for (const bool is_policy : {false, true}) {
+    ThreadRanks ranks(3);
+    ranks.run([&](int32_t rank) {
+      std::vector<Tensor> model{{"a", NORIA_FLOAT32, 4}, {"b", NORIA_FLOAT32, 8}};
+      ReducerConfig config = small_buckets(true);
+      if (rank == 2 && is_policy) config.unused = NORIA_UNUSED_KEEP;
+      if (rank == 2 && !is_policy) model.pop_back();  // ignored there, say
+      RankReducer mine(ranks.host(rank), config, model);
+      expect_failure(mine.reducer.seal(), NORIA_E_MISMATCH,
+                     is_policy
+                         ? "unused: 0 on ranks 0, 1; 2 on rank 2"
+                         : "tensor 1: 'b', float32, 8 elements on ranks 0, 1; none on rank 2");
+    });
+  }
+}
+
+TEST(Reducer, C26_A_different_shape_is_told_alike_on_all_ranks_at_seal) {
   ThreadRanks ranks(3);
   ranks.run([&](int32_t rank) {
     RankReducer mine(ranks.host(rank), small_buckets(rank == 1),

@@ -44,7 +44,9 @@ void expect_death_is_named(int32_t size, int32_t victim) {
   crew.expect_success({victim});
 }
 
-TEST(ReducerFaults, A_rank_killed_in_a_step_is_named_by_all_others) { expect_death_is_named(3, 2); }
+TEST(ReducerFaults, P4_A_rank_killed_in_a_step_is_named_by_all_others) {
+  expect_death_is_named(3, 2);
+}
 TEST(ReducerFaults, Rank_0_killed_in_a_step_is_named_by_all_others) { expect_death_is_named(3, 0); }
 
 TEST(ReducerFaults, A_rank_that_stands_still_for_a_while_is_waited_for) {
@@ -67,7 +69,7 @@ TEST(ReducerFaults, A_rank_that_stands_still_for_a_while_is_waited_for) {
   crew.expect_success();
 }
 
-TEST(ReducerFaults, A_rank_that_never_comes_to_the_end_is_named_by_the_time_out) {
+TEST(ReducerFaults, C34_A_rank_that_never_comes_to_the_end_is_named_by_the_time_out) {
   const noria_unique_id id = make_job_id();
   RankCrew crew(2, [&](int32_t rank, Wire& parent) {
     RankOfJob mine(id, rank, 2, model(), {.timeout_ms = 2'000});
