@@ -11,7 +11,6 @@ namespace noria::bucketing {
 Reducer::Reducer(const ReducerHost& host, const ReducerConfig& config)
     : host_(host),
       config_(config),
-      timeline_number_(host.timeline != nullptr ? host.timeline->add_reducer() : 0),
       keeps_(config.unused == NORIA_UNUSED_KEEP),
       is_learning_(config.static_graph) {}
 

@@ -177,7 +177,6 @@ class Reducer {
 
   const ReducerHost host_;
   const ReducerConfig config_;
-  const uint32_t timeline_number_;  // among those of the timeline
   Phase phase_ = Phase::registering;
   uint64_t step_ = 0;  // the synchronised one that is open, or the next
   Nanoseconds begun_ns_ = 0;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstdio>
@@ -43,10 +44,10 @@ std::string words_of(const noria_bucket_info& bucket) {
          "}";
 }
 
-std::string words_of(uint32_t reducer, const noria_step_info& step,
+std::string words_of(uint64_t reducer, const noria_step_info& step,
                      std::span<const noria_bucket_info> buckets) {
   std::string text = "{" +
-                     fields(std::array<Field, 14>{{{"reducer", reducer},
+                     fields(std::array<Field, 14>{{{"reducer", number(reducer)},
                                                    {"step", number(step.step)},
                                                    {"bytes", number(step.bytes)},
                                                    {"wire_bytes", number(step.wire_bytes)},
@@ -109,19 +110,27 @@ std::string file_of(const std::string& path, int32_t rank) {
 Timeline::Timeline(std::string file, const Owner& owner)
     : file_(std::move(file)), head_(head_of(owner)) {}
 
-Timeline::~Timeline() { write_or_warn(); }
+Timeline::~Timeline() {
+  const MutexLock lock(mutex_);
+  write_or_warn();
+}
 
 Outcome<std::unique_ptr<Timeline>> Timeline::create(const std::string& path, const Owner& owner) {
   std::unique_ptr<Timeline> timeline(new Timeline(file_of(path, owner.rank), owner));
-  if (const Outcome<Ok> written = timeline->write(); !written) {
-    timeline->has_warned_ = true;  // the caller says so
-    return written.failure();
-  }
+  NORIA_TRY(timeline->start());
   return timeline;
 }
 
-void Timeline::on_step(uint32_t reducer, const noria_step_info& step,
+Outcome<Ok> Timeline::start() {
+  const MutexLock lock(mutex_);
+  Outcome<Ok> written = write();
+  has_warned_ = !written.is_ok();  // the caller says so
+  return written;
+}
+
+void Timeline::on_step(uint64_t reducer, const noria_step_info& step,
                        std::span<const noria_bucket_info> buckets) {
+  const MutexLock lock(mutex_);
   lines_.push_back(words_of(reducer, step, buckets));
   bytes_ += lines_.back().size();
   while (lines_.size() > kSteps || (bytes_ > kBytes && lines_.size() > 1)) {
@@ -131,7 +140,12 @@ void Timeline::on_step(uint32_t reducer, const noria_step_info& step,
   if (std::has_single_bit(++steps_) || steps_ % kSteps == 0) write_or_warn();
 }
 
-Outcome<Ok> Timeline::write() const {
+void Timeline::on_failed_step() {
+  const MutexLock lock(mutex_);
+  write_or_warn();
+}
+
+Outcome<Ok> Timeline::write() {
   const std::string part = file_ + ".part";
   const Fd fd(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   bool is_good = fd.get() >= 0 && write_all(fd.get(), head_);

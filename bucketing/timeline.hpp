@@ -10,17 +10,17 @@
 // Cost: a step is put into words after its end, some microseconds a bucket; none where no Timeline
 // is.
 //
-// Threads: one at a time, as the steps of a communicator are; add_reducer() any thread.
+// Threads: any; steps of several reducers may end at once.
 #pragma once
 
 #include <noria/observe.h>
 
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <span>
 #include <string>
 
+#include "base/mutex.hpp"
 #include "base/units.hpp"
 #include "bucketing/clock_offset.hpp"
 #include "bucketing/failure.hpp"
@@ -45,27 +45,26 @@ class Timeline {
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  // The number by which its steps are told from those of other reducers.
-  uint32_t add_reducer() { return reducers_.fetch_add(1, std::memory_order_relaxed); }
-
-  void on_step(uint32_t reducer, const noria_step_info& step,
+  // `reducer` is its number among the communicator's.
+  void on_step(uint64_t reducer, const noria_step_info& step,
                std::span<const noria_bucket_info> buckets);
-  void on_failed_step() { write_or_warn(); }
+  void on_failed_step();
 
   const std::string& file() const { return file_; }
 
  private:
   Timeline(std::string file, const Owner& owner);
-  Outcome<Ok> write() const;
-  void write_or_warn();
+  Outcome<Ok> start();
+  Outcome<Ok> write() NORIA_REQUIRES(mutex_);
+  void write_or_warn() NORIA_REQUIRES(mutex_);
 
   const std::string file_;
   const std::string head_;
-  std::atomic<uint32_t> reducers_{0};
-  std::deque<std::string> lines_;
-  uint64_t bytes_ = 0;  // of lines_
-  uint64_t steps_ = 0;  // recorded so far
-  bool has_warned_ = false;
+  Mutex mutex_;
+  std::deque<std::string> lines_ NORIA_GUARDED_BY(mutex_);
+  uint64_t bytes_ NORIA_GUARDED_BY(mutex_) = 0;  // of lines_
+  uint64_t steps_ NORIA_GUARDED_BY(mutex_) = 0;  // recorded so far
+  bool has_warned_ NORIA_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace noria::bucketing

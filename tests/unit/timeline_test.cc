@@ -60,8 +60,6 @@ TEST_F(TimelineTest, A_step_is_a_line_with_its_buckets) {
   {
     const auto timeline = create();
     file = timeline->file();
-    EXPECT_EQ(timeline->add_reducer(), 0U);
-    EXPECT_EQ(timeline->add_reducer(), 1U);
     const std::vector<noria_bucket_info> buckets{{.bucket = 0, .bytes = 10, .first_ns = 4},
                                                  {.bucket = 1, .bytes = 20}};
     timeline->on_step(1, step(3), buckets);
