@@ -34,6 +34,7 @@ enum Fact : size_t {
   unused,
   static_graph,
   nonfinite,
+  shard,
   tensor_count,
   tensor_hash,
   kFacts
@@ -52,7 +53,8 @@ constexpr std::array<const char*, tensor_count> kFactNames{"the version of noria
                                                            "the loaded plan",
                                                            "unused",
                                                            "static_graph",
-                                                           "nonfinite"};
+                                                           "nonfinite",
+                                                           "shard"};
 static_assert(kFactNames.back() != nullptr, "each fact has its name");
 
 using Facts = std::array<uint64_t, kFacts>;
@@ -74,6 +76,7 @@ Facts facts_of(const TensorTable& tensors, const ReducerConfig& config) {
   facts[unused] = config.unused;
   facts[static_graph] = config.static_graph ? 1 : 0;
   facts[nonfinite] = config.is_nonfinite_error ? 1 : 0;
+  facts[shard] = config.is_sharded ? 1 : 0;
   facts[tensor_count] = tensors.size();
   facts[tensor_hash] = tensors.hash(0, tensors.size());
   return facts;

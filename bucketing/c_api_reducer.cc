@@ -63,6 +63,20 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
     return Failure{NORIA_E_ARG, "noria_reducer_config.nonfinite is " +
                                     std::to_string(config.nonfinite) +
                                     ": it must be NORIA_NONFINITE_PASS or _ERROR"};
+  if (config.shard > NORIA_SHARD_REDUCE_SCATTER)
+    return Failure{NORIA_E_ARG, "noria_reducer_config.shard is " + std::to_string(config.shard) +
+                                    ": it must be NORIA_SHARD_NONE or NORIA_SHARD_REDUCE_SCATTER"};
+  if (config.shard != NORIA_SHARD_NONE &&
+      (config.plan == NORIA_PLAN_PLANNED || config.order != NORIA_ORDER_REVERSE))
+    return Failure{NORIA_E_ARG,
+                   "noria_reducer_config.shard needs a plan that stays: NORIA_PLAN_DDP or _STRICT, "
+                   "and NORIA_ORDER_REVERSE"};
+  if (config.shard != NORIA_SHARD_NONE &&
+      (config.unused == NORIA_UNUSED_KEEP || config.nonfinite != NORIA_NONFINITE_PASS))
+    return Failure{
+        NORIA_E_ARG,
+        "noria_reducer_config.shard leaves each rank a part of the results: what looks at "
+        "all of them, NORIA_UNUSED_KEEP and NORIA_NONFINITE_ERROR, is not for it"};
   ReducerConfig checked{.arena = config.arena == 1,
                         .op = config.op,
                         .step_timeout = Nanoseconds{config.step_timeout_ms} * 1'000'000,
@@ -72,7 +86,8 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
                         .wire_dtype = config.wire_dtype,
                         .unused = config.unused,
                         .static_graph = config.static_graph == 1,
-                        .is_nonfinite_error = config.nonfinite == NORIA_NONFINITE_ERROR};
+                        .is_nonfinite_error = config.nonfinite == NORIA_NONFINITE_ERROR,
+                        .is_sharded = config.shard == NORIA_SHARD_REDUCE_SCATTER};
   if (config.bucket_bytes != 0) checked.caps.bucket_bytes = config.bucket_bytes;
   if (config.first_bucket_bytes != 0) checked.caps.first_bucket_bytes = config.first_bucket_bytes;
   if (config.last_bucket_bytes != 0) checked.caps.last_bucket_bytes = config.last_bucket_bytes;
@@ -112,14 +127,14 @@ Outcome<Ok> end_step(Reducer& reducer, const noria_stream* consumer, noria_step_
 }
 
 // The caller's array has the stride of the caller's struct, which its first element tells.
-Outcome<Ok> copy_buckets(std::span<const noria_bucket_info> buckets, noria_bucket_info* out,
-                         uint32_t capacity) {
+template <class T>
+Outcome<Ok> copy_array(std::span<const T> all, T* out, uint32_t capacity, const char* type) {
   if (capacity == 0) return Ok{};
   const uint32_t stride = out->struct_size;
-  NORIA_TRY(check_struct_size(stride, "noria_bucket_info"));
+  NORIA_TRY(check_struct_size(stride, type));
   auto* place = reinterpret_cast<char*>(out);
-  for (uint32_t b = 0; b < capacity && b < buckets.size(); ++b, place += stride)
-    fill_struct(place, buckets[b], stride);
+  for (uint32_t i = 0; i < capacity && i < all.size(); ++i, place += stride)
+    fill_struct(place, all[i], stride);
   return Ok{};
 }
 
@@ -174,6 +189,44 @@ noria_status noria_reducer_view(noria_reducer* reducer, uint32_t id, void** ptr,
   *ptr = view->data();
   *bytes = view->size();
   return NORIA_OK;
+}
+
+noria_status noria_reducer_shard(noria_reducer* reducer, uint32_t bucket, noria_shard_info* info) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  const auto shard = reducer->reducer.shard(bucket);
+  if (!shard.is_ok()) return refuse(shard.failure());
+  return answer(write_struct(info, shard.value(), "noria_shard_info"));
+}
+
+noria_status noria_reducer_shard_ranges(noria_reducer* reducer, noria_shard_range* out,
+                                        uint32_t capacity, uint32_t* count) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (count == nullptr) return refuse(is_null("count"));
+  if (out == nullptr && capacity != 0) return refuse(is_null("out"));
+  const auto ranges = reducer->reducer.shard_ranges();
+  if (!ranges.is_ok()) return refuse(ranges.failure());
+  const auto copied =
+      copy_array<noria_shard_range>(ranges.value(), out, capacity, "noria_shard_range");
+  if (copied.is_ok()) *count = static_cast<uint32_t>(ranges->size());
+  return answer(copied);
+}
+
+noria_status noria_reducer_layout(noria_reducer* reducer, uint32_t id, uint64_t* offset,
+                                  uint64_t* total_bytes) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (offset == nullptr) return refuse(is_null("offset"));
+  if (total_bytes == nullptr) return refuse(is_null("total_bytes"));
+  const auto found = reducer->reducer.offset_of(id);
+  if (!found.is_ok()) return refuse(found.failure());
+  *offset = found.value();
+  *total_bytes = reducer->reducer.layout_bytes();
+  return NORIA_OK;
+}
+
+noria_status noria_reducer_all_gather(noria_reducer* reducer, void* memory, uint64_t bytes) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (memory == nullptr && bytes != 0) return refuse(is_null("memory"));
+  return answer(reducer->reducer.all_gather(static_cast<std::byte*>(memory), bytes));
 }
 
 noria_status noria_step_begin(noria_reducer* reducer, uint32_t flags) {
@@ -251,7 +304,8 @@ noria_status noria_observe_buckets(const noria_reducer* reducer, noria_bucket_in
   if (out == nullptr && capacity != 0) return refuse(is_null("out"));
   const auto buckets = reducer->reducer.last_buckets();
   if (!buckets.is_ok()) return refuse(buckets.failure());
-  const auto copied = copy_buckets(buckets.value(), out, capacity);
+  const auto copied =
+      copy_array<noria_bucket_info>(buckets.value(), out, capacity, "noria_bucket_info");
   if (copied.is_ok()) *count = static_cast<uint32_t>(buckets->size());
   return answer(copied);
 }

@@ -86,11 +86,12 @@ struct Collective {
   Kind kind = Kind::all_reduce;
   int32_t root = 0;  // broadcast
   std::vector<Part> parts;
-  std::vector<Segment> segments;             // cut_segments() of the parts
-  std::vector<RemotePart> left;              // empty: exchanged by the header message
-  std::atomic<uint32_t>* pending = nullptr;  // one a segment, 0 is ready; null: all are ready
-  uint64_t fingerprint = 0;                  // of kind, root and the parts' shapes, dtypes and ops
-  bool has_single_phase = false;             // some part goes through one phase only
+  std::vector<Segment> segments;  // cut_segments() of the parts
+  std::vector<RemotePart> left;   // empty: exchanged by the header message
+  // One a segment, 0 is ready; null: all are ready. Of slices the first one's counts for all.
+  std::atomic<uint32_t>* pending = nullptr;
+  uint64_t fingerprint = 0;       // of kind, root and the parts' shapes, dtypes and ops
+  bool has_single_phase = false;  // some part goes through one phase only
   // Without progress, while all segments of this rank are ready; 0: the engine's.
   int64_t timeout_ns = 0;
 

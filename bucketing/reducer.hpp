@@ -14,7 +14,8 @@
 // communicator stays good. A failure of the communicator is for good.
 //
 // Files: reducer.cc (life), reducer_seal.cc (agreement and memory), reducer_plan.cc (the plan),
-// reducer_step.cc (a step), reducer_result.cc (one tensor's result).
+// reducer_step.cc (a step), reducer_result.cc (one tensor's result), reducer_shard.cc (what a rank
+// keeps of a step, and how the rest is gathered).
 //
 // Threads: add(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
 // last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any thread, several at
@@ -99,6 +100,13 @@ class Reducer {
   Outcome<noria_step_info> step_join(bool* is_over);
   Outcome<Ok> reset();
 
+  // Of this rank, as noria_reducer_shard() and its neighbours.
+  Outcome<noria_shard_info> shard(uint32_t bucket) const;
+  Outcome<std::vector<noria_shard_range>> shard_ranges() const;
+  Outcome<uint64_t> offset_of(uint32_t id) const;
+  uint64_t layout_bytes() const { return plan_.arena_bytes; }
+  Outcome<Ok> all_gather(std::byte* memory, uint64_t bytes);
+
   uint32_t buckets() const { return static_cast<uint32_t>(plan_.buckets.size()); }
   uint64_t bytes() const { return tensors_.bytes(); }
   // How many plans were given up for a better one.
@@ -116,6 +124,8 @@ class Reducer {
   std::vector<PlanTensor> plan_tensors() const;
   Outcome<Ok> refuse_integer_average() const;
   uint64_t news_count() const { return kNewsUsed + (keeps_ ? tensors_.size() : 0); }
+  std::vector<uint64_t> edges_of(const Bucket& bucket) const;
+  Outcome<Ok> check_sharded() const;
   uint64_t wire_offset() const;
   uint64_t wire_bytes() const;
   uint32_t input_divisor() const;

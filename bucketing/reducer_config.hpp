@@ -28,6 +28,7 @@ struct ReducerConfig {
   uint32_t unused = NORIA_UNUSED_ERROR;
   bool static_graph = false;
   bool is_nonfinite_error = false;
+  bool is_sharded = false;  // buckets are reduced, and not gathered
 };
 
 }  // namespace noria::bucketing

@@ -9,6 +9,10 @@ namespace noria::bucketing {
 Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout) {
   if (!is_sealed_) return Failure{NORIA_E_STATE, "results exist after noria_reducer_seal()"};
   if (id >= tensors_.size()) return unknown_id(id);
+  if (config_.is_sharded)
+    return Failure{NORIA_E_STATE,
+                   "this reducer leaves each rank its shards: noria_reducer_shard_ranges() tells "
+                   "where they are"};
   if (phase_ == Phase::open && !accumulates_) return early_result(id, timeout);
   if (!has_results_)
     return Failure{NORIA_E_STATE,

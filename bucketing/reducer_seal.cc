@@ -111,6 +111,10 @@ void Reducer::build_collective() {
                                  .input_divisor = input_divisor(),
                                  .in_region = arena_.region(),
                                  .out_region = arena_.region()});
+    if (config_.is_sharded) {
+      collective_.parts.back().phases = Phases::reduce;
+      collective_.parts.back().edges = edges_of(bucket);
+    }
     if (wire_bytes() != 0 && bucket.dtype == NORIA_FLOAT32) travel_narrow(collective_.parts.back());
   }
   std::byte* const news = arena_.base() + plan_.arena_bytes;

@@ -309,7 +309,8 @@ Outcome<Ok> Reducer::finish(bool was_reset) {
     host_.engine->wake();
   else
     host_.engine->submit(collective_, false);
-  if (config_.arena || complaints.is_any())
+  // A shard stays where it is.
+  if (config_.arena || config_.is_sharded || complaints.is_any())
     host_.engine->wait(collective_, kNever);  // bounded by the collective's time-out
   else
     wait_and_copy_out();

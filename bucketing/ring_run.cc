@@ -58,7 +58,10 @@ bool RingRun::begin(RingCore& core, Collective& collective) {
   // last.
   const uint32_t steps = is_broadcast ? ranks_ * (is_root || is_last ? 1 : 2) : 3 * steps_;
   segments_.assign(collective.segments.size(), {.steps_left = steps});
-  for (const Segment& segment : collective.segments) ++parts_[segment.part].segments_left;
+  for (uint32_t k = 0; k < segments_.size(); ++k) {
+    ++parts_[collective.segments[k].part].segments_left;
+    segments_[k].counter = k - collective.segments[k].slice;
+  }
   collective_ = &collective;
   if (is_staged_ && (!is_broadcast || is_root)) stage_input(place, is_broadcast);
   return true;

@@ -82,7 +82,8 @@ class RingRun {
   // This rank's own input of the segment is complete.
   NORIA_HOT bool is_ready(uint32_t segment) const {
     // Acquire: pairs with the release of whoever counted down after writing the last element.
-    return pending_ == nullptr || pending_[segment].load(std::memory_order_acquire) == 0;
+    return pending_ == nullptr ||
+           pending_[segments_[segment].counter].load(std::memory_order_acquire) == 0;
   }
   bool all_ready() const { return pending_ == nullptr; }
 
@@ -144,6 +145,7 @@ class RingRun {
   struct SegmentRun {
     uint32_t reduced = 0, gathered = 0;
     uint32_t steps_left = 0;  // of all kinds; 0: done
+    uint32_t counter = 0;     // in `pending`: slices of the same blocks become ready at once
     bool is_started = false, is_rounded = false;
   };
 

@@ -202,6 +202,13 @@ enum {
  * the first such bucket of each rank, or the bucket whose sum overflowed. */
 enum { NORIA_NONFINITE_PASS = 0, NORIA_NONFINITE_ERROR = 1 };
 
+/* What a rank keeps of each bucket.
+ * NONE: the whole reduction. REDUCE_SCATTER: its shard, for optimizers whose state is shared out
+ * (ZeRO-1 and -2, FSDP); half the bytes on the wire. The reduction is then found in the shard only,
+ * in noria's memory: gradients outside are undefined after step_end, and in copy mode those of the
+ * caller stay as they were. A bucket is sent when it is full. Needs a plan that does not change. */
+enum { NORIA_SHARD_NONE = 0, NORIA_SHARD_REDUCE_SCATTER = 1 };
+
 typedef struct {
   uint32_t struct_size;
   uint32_t arena;              /* 1: gradients are written into views of noria's memory */
@@ -223,11 +230,13 @@ typedef struct {
    * fire is learned with _ZERO or _KEEP; their buckets are then sent without waiting for them. */
   uint32_t static_graph;
   uint32_t nonfinite; /* NORIA_NONFINITE_PASS or _ERROR */
+  uint32_t shard;     /* NORIA_SHARD_NONE */
 } noria_reducer_config;
-#define NORIA_REDUCER_CONFIG_INIT                                                                  \
-  {                                                                                                \
-    (uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0, NORIA_PLAN_DDP,                 \
-        NORIA_ORDER_REVERSE, 0, NORIA_AVERAGE_POST, 0, NORIA_UNUSED_ERROR, 0, NORIA_NONFINITE_PASS \
+#define NORIA_REDUCER_CONFIG_INIT                                                  \
+  {                                                                                \
+    (uint32_t)sizeof(noria_reducer_config), 0, 0, 0, NORIA_AVG, 0, NORIA_PLAN_DDP, \
+        NORIA_ORDER_REVERSE, 0, NORIA_AVERAGE_POST, 0, NORIA_UNUSED_ERROR, 0,      \
+        NORIA_NONFINITE_PASS, 0                                                    \
   }
 
 typedef struct {
@@ -281,6 +290,53 @@ NORIA_API noria_status noria_reducer_load_plan(noria_reducer* reducer, const cha
  * Threads: any, after seal. Blocks: no. */
 NORIA_API noria_status noria_reducer_view(noria_reducer* reducer, uint32_t id, void** ptr,
                                           uint64_t* bytes);
+
+/* ---- shards ---------------------------------------------------------------------------------- */
+/* Rank r's shard of a bucket is one range of it. All have the same length, a multiple of 128 bytes,
+ * but the last ones, which are shorter, or empty. Parameters in memory of noria_reducer_layout()'s
+ * total_bytes, each at the offset of its gradient, are shared out alike: update the ranges of this
+ * rank, then noria_reducer_all_gather() brings those of the others. */
+
+typedef struct {
+  uint32_t struct_size;
+  noria_dtype dtype;
+  uint64_t bucket_offset; /* bytes, in the layout */
+  uint64_t bucket_bytes;
+  uint64_t offset; /* of this rank's shard, within the bucket */
+  uint64_t bytes;
+  void* gradient; /* the shard's reduction, after step_end; valid until destroy */
+} noria_shard_info;
+#define NORIA_SHARD_INFO_INIT \
+  { (uint32_t)sizeof(noria_shard_info), 0, 0, 0, 0, 0, NULL }
+
+/* The elements [first, first + count) of a tensor, which lie in this rank's shard of a bucket. */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t bucket;
+  uint32_t tensor;
+  noria_dtype dtype;
+  uint64_t first;
+  uint64_t count;
+  uint64_t offset; /* bytes, in the layout */
+  void* gradient;  /* as in noria_shard_info */
+} noria_shard_range;
+
+/* Threads: any, after seal. Blocks: no. */
+NORIA_API noria_status noria_reducer_shard(noria_reducer* reducer, uint32_t bucket,
+                                           noria_shard_info* info);
+/* Writes at most `capacity` ranges, in order of their offsets within each bucket, with the stride
+ * of out[0].struct_size, and tells how many there are. Threads: any, after seal. Blocks: no. */
+NORIA_API noria_status noria_reducer_shard_ranges(noria_reducer* reducer, noria_shard_range* out,
+                                                  uint32_t capacity, uint32_t* count);
+/* Where the gradient of `id` lies, and how large the whole is.
+ * Threads: any, after seal. Blocks: no. */
+NORIA_API noria_status noria_reducer_layout(noria_reducer* reducer, uint32_t id, uint64_t* offset,
+                                            uint64_t* total_bytes);
+/* Each rank gives its shards of `memory`, which is laid out as the gradients and of their dtypes,
+ * and gets all others'. Collective, between steps.
+ * Threads: as collectives. Blocks: until the result is there. */
+NORIA_API noria_status noria_reducer_all_gather(noria_reducer* reducer, void* memory,
+                                                uint64_t bytes);
 
 /* A step that only adds to the gradients: nothing is sent, step_end returns at once, and results
  * come with the next step without this flag, to which each rank may come after as many steps of

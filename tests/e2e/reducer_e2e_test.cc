@@ -528,6 +528,21 @@ TEST(Api, Null_and_nonsense_are_refused_by_name) {
   config.nonfinite = 2;
   expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "nonfinite is 2");
   config.nonfinite = NORIA_NONFINITE_PASS;
+  config.shard = 2;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "shard is 2");
+  config.shard = NORIA_SHARD_REDUCE_SCATTER;
+  config.order = NORIA_ORDER_ARRIVAL;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "a plan that stays");
+  config.order = NORIA_ORDER_REVERSE;
+  config.unused = NORIA_UNUSED_KEEP;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG,
+                 "a part of the results");
+  config.unused = NORIA_UNUSED_ERROR;
+  config.nonfinite = NORIA_NONFINITE_ERROR;
+  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG,
+                 "a part of the results");
+  config.nonfinite = NORIA_NONFINITE_PASS;
+  config.shard = NORIA_SHARD_NONE;
   config.struct_size = 0;
   expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "struct_size is 0");
   config.struct_size = sizeof config;

@@ -38,6 +38,7 @@ struct JobConfig {
   uint32_t order = NORIA_ORDER_REVERSE;
   uint32_t average = NORIA_AVERAGE_POST;
   noria_dtype wire_dtype = 0;
+  uint32_t shard = NORIA_SHARD_NONE;
 };
 
 class RankOfJob {
@@ -61,6 +62,7 @@ class RankOfJob {
     reducer_config.order = config.order;
     reducer_config.average = config.average;
     reducer_config.wire_dtype = config.wire_dtype;
+    reducer_config.shard = config.shard;
     expect_ok(noria_reducer_create(comm, &reducer_config, &reducer));
     for (uint32_t i = 0; i < model.size(); ++i) {
       noria_tensor_desc tensor = NORIA_TENSOR_DESC_INIT;
