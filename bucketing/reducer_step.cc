@@ -438,7 +438,7 @@ noria_step_info Reducer::describe_step(Nanoseconds ended_ns) {
 
 void Reducer::show_step(bool is_good) {
   if (is_good)
-    host_.timeline->on_step(number_, *last_step_, infos_);
+    host_.timeline->on_step(seal_number_, *last_step_, infos_);
   else
     host_.timeline->on_failed_step();
 }
