@@ -482,7 +482,8 @@ TEST(Ends, C35_A_step_ended_twice_is_reduced_once_and_reported_alike) {
     const auto second = mine.reducer.step_end();
     expect_ok(second);
     EXPECT_EQ(second->step, first->step);
-    EXPECT_EQ(second->step_ns, first->step_ns);
+    EXPECT_EQ(second->begin_ns, first->begin_ns);
+    EXPECT_EQ(second->end_ns, first->end_ns);
     EXPECT_EQ(mine.value(kA), 20);
     EXPECT_EQ(mine.value(kB), 0.5F);
   });
