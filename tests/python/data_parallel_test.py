@@ -434,6 +434,14 @@ class Construction(Base):
         with self.assertRaisesRegex(noria.StateError, "replaced"):
             model(torch.ones(1, 2))
 
+    def test_C27_a_resized_or_converted_parameter_is_found_at_forward(self):
+        model = noria.torch.DataParallel(nn.Linear(2, 4, bias=False))
+        model.module.weight.data = torch.ones(2, 2)
+        for change in (lambda: None, model.double):
+            change()
+            with self.assertRaisesRegex(noria.StateError, "resized"):
+                model(torch.ones(1, 2))
+
     def test_C42_buffers_are_those_of_this_moment(self):
         module = nn.BatchNorm1d(2, momentum=0.5)
         model = noria.torch.DataParallel(module)

@@ -103,7 +103,7 @@ class DataParallel(torch.nn.Module):
             arena=gradient_as_bucket_view,
             keep_unused=find_unused_parameters and not static_graph,
         )
-        self._trained = [id(slot.parameter) for slot in slots]
+        self._slots = slots
         self._is_synchronised = True
         self._close = weakref.finalize(self, self._steps.close)
         self._register_state_dict_hook(_without_prefix)
@@ -158,12 +158,15 @@ class DataParallel(torch.nn.Module):
         self._close()
 
     def _check_parameters(self) -> None:
-        trained = [id(p) for p in self.module.parameters() if p.requires_grad]
-        if trained != self._trained:
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        is_same = len(trained) == len(self._slots) and all(
+            p is slot.parameter and slot.is_as_registered() for p, slot in zip(trained, self._slots)
+        )
+        if not is_same:
             raise StateError(
-                f"the module trains {len(trained)} parameters, and not the {len(self._trained)} "
-                "that its DataParallel was made with (replaced, added, frozen or thawed): make a "
-                "new one"
+                f"the {len(trained)} parameters that the module trains are not as they were when "
+                f"its DataParallel was made, with {len(self._slots)} (replaced, added, frozen, "
+                "thawed, resized or of another type): make a new one"
             )
 
 

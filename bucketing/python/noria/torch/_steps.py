@@ -26,24 +26,30 @@ class Slot(NamedTuple):
 
     name: str
     parameter: torch.nn.Parameter
+    shape: torch.Size
     strides: tuple[int, ...]
+    dtype: torch.dtype
 
     def empty(self) -> torch.Tensor:
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
+
+    def is_as_registered(self) -> bool:
         p = self.parameter
-        return torch.empty_strided(p.size(), self.strides, dtype=p.dtype, device=p.device)
+        return p.requires_grad and p.shape == self.shape and p.dtype is self.dtype
 
 
 def slot_of(name: str, parameter: torch.nn.Parameter) -> Slot:
     """Keeps the parameter's strides if it fills its memory without gaps, as channels_last does."""
-    pairs = sorted(zip(parameter.stride(), parameter.size()))
+    strides = tuple(parameter.stride())
     expected = 1
-    for stride, size in pairs:
+    for stride, size in sorted(zip(strides, parameter.size())):
         if size == 1:
             continue
         if stride != expected:
-            return Slot(name, parameter, torch.empty(parameter.size(), device="meta").stride())
+            strides = torch.empty(parameter.size(), device="meta").stride()
+            break
         expected *= size
-    return Slot(name, parameter, tuple(parameter.stride()))
+    return Slot(name, parameter, parameter.size(), strides, parameter.dtype)
 
 
 class Steps:
@@ -138,7 +144,7 @@ class Steps:
                 slot.parameter.grad = view
                 self.copied += 1
             return 0
-        if gradient.stride() != slot.strides or gradient.dtype is not slot.parameter.dtype:
+        if gradient.stride() != slot.strides or gradient.dtype is not slot.dtype:
             staged = slot.empty()
             staged.copy_(gradient.detach())
             self._staged.append((gradient, staged))
@@ -249,5 +255,5 @@ def _view_of(reducer: Reducer, index: int, slot: Slot) -> torch.Tensor:
     # The array owns nothing, so the reducer that does hangs on it, and with it on every view.
     array = type("ArenaView", (ctypes.c_char * size,), {}).from_address(address)
     array.reducer = reducer
-    flat = torch.frombuffer(array, dtype=slot.parameter.dtype)
-    return flat.as_strided(slot.parameter.size(), slot.strides)
+    flat = torch.frombuffer(array, dtype=slot.dtype)
+    return flat.as_strided(slot.shape, slot.strides)
