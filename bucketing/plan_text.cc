@@ -273,8 +273,9 @@ SavedPlan saved_of(const Plan& plan, const TensorTable& tensors, bool is_packed)
   std::iota(along.begin(), along.end(), 0U);
   std::stable_sort(along.begin(), along.end(), [&](uint32_t a, uint32_t b) {
     const Bucket &left = plan.buckets[a], &right = plan.buckets[b];
-    return std::tuple(left.dtype, left.arena_offset, left.bytes != 0 ? 0 : 1) <
-           std::tuple(right.dtype, right.arena_offset, right.bytes != 0 ? 0 : 1);
+    // One without elements lies anywhere in the arena; along the line it comes behind all others.
+    return std::tuple(left.dtype, left.bytes != 0 ? 0 : 1, left.arena_offset) <
+           std::tuple(right.dtype, right.bytes != 0 ? 0 : 1, right.arena_offset);
   });
   saved.buckets.resize(plan.buckets.size());
   std::array<uint64_t, kPlanDtypes> next{};
