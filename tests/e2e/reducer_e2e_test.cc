@@ -82,7 +82,10 @@ TEST(Job, A_narrow_wire_carries_half_the_bytes) {
       expect_ok(noria_reducer_seal(mine.reducer));
       mine.run_good_step(0, 1, 1);
       noria_comm_info before{.struct_size = sizeof before}, after = before;
+      // Between two barriers nothing of a step is on the wire.
+      expect_ok(noria_barrier(mine.comm, nullptr, nullptr));
       expect_ok(noria_observe_comm(mine.comm, &before));
+      expect_ok(noria_barrier(mine.comm, nullptr, nullptr));
       constexpr uint64_t kSteps = 8;
       for (uint64_t step = 1; step <= kSteps; ++step) mine.run_good_step(step, step, 1);
       expect_ok(noria_barrier(mine.comm, nullptr, nullptr));
