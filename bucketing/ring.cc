@@ -84,9 +84,11 @@ bool Ring::State::should_pull(const Collective& collective) const {
 }
 
 // Small collectives only: what is sent then lies in one piece with room for the header.
-bool Ring::State::carries_chunk() const {
-  return !pulls_ && may_carry_chunk(header_.kind) && run_.is_staged() && run_.segments() != 0 &&
-         run_.piece(0, core_.place().offered_chunk(0), Phases::reduce).bytes != 0;
+bool Ring::State::carries_chunk() {
+  if (pulls_ || !may_carry_chunk(header_.kind) || !run_.is_staged() || run_.segments() == 0)
+    return false;
+  first_piece_ = run_.piece(0, core_.place().offered_chunk(0), Phases::reduce);
+  return first_piece_.bytes != 0;
 }
 
 RingHeader Ring::State::make_header(const Collective& collective) const {
@@ -148,11 +150,10 @@ bool Ring::State::exchange_headers() {
 
 bool Ring::State::send_header() {
   if ((header_.flags & kCarriesChunk) == 0) return outbox_.send_header(core_, header_);
-  const RingRun::Piece piece = run_.piece(0, core_.place().offered_chunk(0), Phases::reduce);
-  Place from = run_.in(piece);
+  Place from = run_.in(first_piece_);
   from.data -= kHeaderRoom;
   std::memcpy(from.data, &header_, kShortHeaderBytes);
-  if (!outbox_.send_chunk(core_, from, kHeaderRoom + piece.bytes)) return false;
+  if (!outbox_.send_chunk(core_, from, kHeaderRoom + first_piece_.bytes)) return false;
   push_.on_sent_with_header(run_);
   return true;
 }

@@ -69,7 +69,7 @@ bool RingGather::take_received(RingCore& core, RingRun& run) {
       --slots_taken_;
       if (++copy_slot_ == kSlots) copy_slot_ = 0;
     }
-    has_copied |= run.widen_result(piece);
+    if (!run.is_plain()) has_copied |= run.widen_result(piece);
     run.on_gathered(received_.segment());
     received_.next();
     moved = true;
@@ -86,7 +86,7 @@ bool RingGather::post_sends(RingCore& core, RingRun& run) {
     if (step == 0 ? run.reduced(segment) != core.steps() : run.gathered(segment) < step) break;
     const RingRun::Piece piece = run.piece(segment, core.place().sent_chunk(step), Phases::gather);
     transport::Request* request = nullptr;
-    if (step == 0 && sending_.index() >= placed_) {
+    if (!run.is_plain() && step == 0 && sending_.index() >= placed_) {
       has_copied = run.place_own(piece);
       placed_ = sending_.index() + 1;
     }

@@ -41,8 +41,10 @@ bool RingRun::begin(RingCore& core, Collective& collective) {
   const bool is_last = is_broadcast && static_cast<uint32_t>(collective.root) == place.right();
 
   is_staged_ = should_stage(collective);
+  is_plain_ = true;
   lacks_partials_ = false;
-  parts_.assign(collective.parts.size(), {});
+  parts_.clear();  // so that they are made in place
+  parts_.resize(collective.parts.size());
   for (size_t i = 0; i < parts_.size(); ++i) {
     Part& part = collective.parts[i];
     part.start_ns = part.wire_ns = 0;
@@ -52,16 +54,17 @@ bool RingRun::begin(RingCore& core, Collective& collective) {
     // Of a reduce-scatter nothing but the own block is left, and that is not sent.
     const bool uses_out = !is_root && (part.phases != Phases::reduce || part.out_region != nullptr);
     if (!place_part(core, part, uses_in, uses_out, &parts_[i])) return false;
+    is_plain_ &= part.phases == Phases::both && part.wide == nullptr;
     lacks_partials_ |= !uses_out && part.phases == Phases::reduce && !is_staged_ && steps_ > 1;
   }
   // Fetch, receive and send each step; or, of a broadcast, receive but on root and send but on the
   // last.
   const uint32_t steps = is_broadcast ? ranks_ * (is_root || is_last ? 1 : 2) : 3 * steps_;
   segments_.assign(collective.segments.size(), {.steps_left = steps});
-  for (uint32_t k = 0; k < segments_.size(); ++k) {
-    ++parts_[collective.segments[k].part].segments_left;
-    segments_[k].counter = k - collective.segments[k].slice;
-  }
+  for (const Segment& segment : collective.segments) ++parts_[segment.part].segments_left;
+  if (collective.has_single_phase)
+    for (uint32_t k = 0; k < segments_.size(); ++k)
+      segments_[k].slice = collective.segments[k].slice;
   collective_ = &collective;
   if (is_staged_ && (!is_broadcast || is_root)) stage_input(place, is_broadcast);
   return true;
@@ -69,13 +72,17 @@ bool RingRun::begin(RingCore& core, Collective& collective) {
 
 void RingRun::stage_input(const RingPlace& place, bool is_whole) {
   const PartRun& part = parts_.front();
-  for (uint32_t k = 0; k < segments(); ++k)
-    for (uint32_t chunk = 0; chunk < place.size; ++chunk) {
-      // Of a reduction only one chunk leaves this rank as it is.
-      if (!is_whole && chunk != place.offered_chunk(0)) continue;
-      const Piece some = piece(k, chunk, Phases::reduce);
-      if (some.bytes != 0) std::memcpy(in(some).data, part.own + some.offset, some.bytes);
+  const auto stage = [&](const Piece& some) {
+    if (some.bytes != 0) std::memcpy(in(some).data, part.own + some.offset, some.bytes);
+  };
+  for (uint32_t k = 0; k < segments(); ++k) {
+    // Of a reduction only one chunk leaves this rank as it is.
+    if (!is_whole) {
+      stage(piece(k, place.offered_chunk(0), Phases::reduce));
+      continue;
     }
+    for (uint32_t chunk = 0; chunk < place.size; ++chunk) stage(piece(k, chunk, Phases::reduce));
+  }
 }
 
 void RingRun::deliver() {
@@ -90,8 +97,6 @@ bool RingRun::place_part(RingCore& core, Part& part, bool uses_in, bool uses_out
   run->part = &part;
   run->element_bytes = dtype_bytes(part.dtype);
   run->own = part.in;
-  run->in = {part.in_region, const_cast<std::byte*>(part.in)};
-  run->out = {part.out_region, part.out};
   run->phases = part.phases;
   run->adds_plainly = part.input_divisor == 1 && part.wide == nullptr;
   const uint64_t bytes = part.count * run->element_bytes;
@@ -99,6 +104,9 @@ bool RingRun::place_part(RingCore& core, Part& part, bool uses_in, bool uses_out
   if (is_staged_) {
     run->in = {&staging_, staging_.base() + kHeaderRoom};
     run->out = run->in.at(kStagedBytes);
+  } else {
+    run->in = {part.in_region, const_cast<std::byte*>(part.in)};
+    run->out = {part.out_region, part.out};
   }
   run->result = run->out.data;
   if (part.phases == Phases::reduce && part.out_region == nullptr) {

@@ -83,7 +83,7 @@ class RingRun {
   NORIA_HOT bool is_ready(uint32_t segment) const {
     // Acquire: pairs with the release of whoever counted down after writing the last element.
     return pending_ == nullptr ||
-           pending_[segments_[segment].counter].load(std::memory_order_acquire) == 0;
+           pending_[segment - segments_[segment].slice].load(std::memory_order_acquire) == 0;
   }
   bool all_ready() const { return pending_ == nullptr; }
 
@@ -95,6 +95,8 @@ class RingRun {
   }
   // But partial sums have no place, and the caller of add() must find one.
   bool lacks_partials() const { return lacks_partials_; }
+  // Every part goes through both phases, and travels as it is.
+  bool is_plain() const { return is_plain_; }
 
   bool is_last(uint32_t step) const { return step + 1 == steps_; }
 
@@ -145,7 +147,7 @@ class RingRun {
   struct SegmentRun {
     uint32_t reduced = 0, gathered = 0;
     uint32_t steps_left = 0;  // of all kinds; 0: done
-    uint32_t counter = 0;     // in `pending`: slices of the same blocks become ready at once
+    uint32_t slice = 0;       // of the same blocks, which become ready at once
     bool is_started = false, is_rounded = false;
   };
 
@@ -164,6 +166,7 @@ class RingRun {
   transport::Region staging_;
   bool is_staged_ = false;
   bool lacks_partials_ = false;
+  bool is_plain_ = true;
   Collective* collective_ = nullptr;
   const std::atomic<uint32_t>* pending_ = nullptr;
   RingPlace place_;

@@ -46,7 +46,7 @@ class Ring::State {
   bool needs_left() const;
   bool needs_right() const;
   bool should_pull(const Collective& collective) const;
-  bool carries_chunk() const;
+  bool carries_chunk();
   RingHeader make_header(const Collective& collective) const;
   NORIA_HOT bool send_header();
   NORIA_HOT bool take_header(const RingInbox::Message& message);
@@ -65,8 +65,9 @@ class Ring::State {
   RingCore core_;
   ControlPlane* control_;  // borrowed; outlives the ring
 
-  uint64_t sequence_ = 0;  // of the current collective
-  RingHeader header_;      // what this rank says of it
+  uint64_t sequence_ = 0;       // of the current collective
+  RingHeader header_;           // what this rank says of it
+  RingRun::Piece first_piece_;  // what goes with the header, if it carries a chunk
   bool has_sent_header_ = false;
   bool has_left_header_ = false;
   std::string waited_for_;  // when it was closed

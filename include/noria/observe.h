@@ -67,7 +67,8 @@ typedef struct {
   uint64_t step;            /* counts from 0 */
   uint64_t bytes;           /* of all gradients */
   uint64_t wire_bytes;      /* that this rank sent or fetched meanwhile, 2(n-1)/n of `bytes` and a
-                             * verdict; other steps that were open beside it included */
+                             * verdict, half of that in shards and half where they travel narrow;
+                             * other steps that were open beside it included */
   int64_t begin_ns;         /* step_begin */
   int64_t last_gradient_ns; /* the last gradient was given: the end of the backward pass */
   int64_t end_ns;           /* the end of step_end */
