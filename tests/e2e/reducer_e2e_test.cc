@@ -112,7 +112,7 @@ TEST(Job, Steps_of_nothing_and_of_one_element_end) {
 }
 
 TEST(Job, A_plan_that_was_learnt_is_saved_and_there_from_the_first_step_of_another_run) {
-  const std::string path = testing::TempDir() + "learnt.plan";
+  const std::string path = testing::TempDir() + std::to_string(::getpid()) + ".learnt.plan";
   for (const bool loads : {false, true}) {
     const noria_unique_id id = make_job_id();
     run_ranks(2, [&](int32_t rank, Wire&) {
@@ -146,7 +146,7 @@ TEST(Job, A_plan_that_was_learnt_is_saved_and_there_from_the_first_step_of_anoth
 }
 
 TEST(Job, A_plan_that_cannot_be_used_is_refused_on_all_ranks) {
-  const std::string path = testing::TempDir() + "refused.plan";
+  const std::string path = testing::TempDir() + std::to_string(::getpid()) + ".refused.plan";
   std::ofstream(path) << "noria_plan 1 lines\ntensor 0 float32 5 b\nbucket float32 0 5\n";
   const noria_unique_id id = make_job_id();
   run_ranks(2, [&](int32_t rank, Wire&) {
