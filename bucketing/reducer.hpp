@@ -213,8 +213,8 @@ class Reducer {
   Arena arena_;
   std::unique_ptr<Readiness> readiness_;
   Collective collective_;
-  // In the arena, reduced with MAX: the verdict; 1 of a rank that is no shadow; and, with KEEP, for
-  // each tensor 1 if it was used.
+  // In the arena, reduced with MAX: the verdict; 1 of a rank that is no shadow, or brought what it
+  // had accumulated; and, with KEEP, for each tensor 1 if it was used.
   static constexpr uint32_t kNewsVerdict = 0, kNewsLive = 1, kNewsUsed = 2;
   int32_t* news_ = nullptr;
   uint32_t first_news_segment_ = 0;  // to the last; and stretches

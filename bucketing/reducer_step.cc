@@ -363,7 +363,7 @@ Outcome<Ok> Reducer::check_results() const {
 // This rank's part of the news is ready with it.
 void Reducer::tell_news(const Complaints& complaints) {
   news_[kNewsVerdict] = verdict_of(complaints);
-  news_[kNewsLive] = is_shadow_ ? 0 : 1;
+  news_[kNewsLive] = is_shadow_ && !window_.is_any_used() ? 0 : 1;
   for (uint32_t id = 0; id < tensors_.size() && keeps_; ++id)
     news_[kNewsUsed + id] = window_.used(id) ? 1 : 0;
   for (uint32_t s = first_news_segment_; s < collective_.segments.size(); ++s) readiness_->take(s);

@@ -1,7 +1,5 @@
 #include "bucketing/window.hpp"
 
-#include <algorithm>
-
 namespace noria::bucketing {
 namespace {
 

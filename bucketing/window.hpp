@@ -7,6 +7,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -35,6 +36,7 @@ class Window {
 
   // In a pass that was added.
   bool used(uint32_t id) const { return used_[id]; }
+  bool is_any_used() const { return std::find(used_.begin(), used_.end(), true) != used_.end(); }
   // Each id once, in order.
   const Complaints& complaints() const { return complaints_; }
 

@@ -580,6 +580,23 @@ TEST(Joins, What_was_accumulated_when_inputs_ran_out_is_given) {
   });
 }
 
+TEST(Joins, A_step_that_brings_only_what_was_accumulated_is_not_the_last) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+    if (mine.rank == 0) {
+      expect_ok(mine.reducer.step_begin(true));
+      expect_ok(mine.fire(kB, 4));
+      expect_ok(mine.reducer.step_end());
+    }
+    // Expect: both join, and both are told that this step has a result.
+    bool is_over = true;
+    expect_ok(mine.reducer.step_join(&is_over));
+    EXPECT_FALSE(is_over);
+    EXPECT_EQ(mine.told_value(kB), 2);
+    expect_ok(mine.reducer.step_join(&is_over));
+    EXPECT_TRUE(is_over);
+  });
+}
+
 TEST(Joins, A_step_that_fails_fails_for_who_joined_too) {
   run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
     if (mine.rank == 0) {
