@@ -66,11 +66,12 @@ class Readiness {
     return Fire::late;
   }
   // No more of it will come in this step. False, and remembered as late, if it was given or closed.
+  // One of which nothing is expected may be closed too.
   bool close(uint32_t id) {
     const int32_t left = left_[id].exchange(0, std::memory_order_acquire);  // pairs with fire()
-    if (left > 0) {
-      closed_[id].store(left, std::memory_order_relaxed);  // a number for texts and counts
-      return true;
+    if (left > 0 || (left == 0 && expected_[id] == 0)) {
+      // relaxed: a number for texts and counts.
+      if (closed_[id].exchange(~left, std::memory_order_relaxed) == 0) return true;
     }
     left_[id].store(kLate, std::memory_order_relaxed);
     return false;
@@ -90,7 +91,8 @@ class Readiness {
 
   // How often it has fired, late ones aside.
   int32_t fires(uint32_t id) const {
-    return expected_[id] - owed(id) - closed_[id].load(std::memory_order_relaxed);
+    const int32_t closed = closed_[id].load(std::memory_order_relaxed);
+    return expected_[id] - owed(id) - (closed == 0 ? 0 : ~closed);
   }
   // Fires that still have to come; 0 once it is given or closed.
   int32_t owed(uint32_t id) const { return std::max(left_[id].load(std::memory_order_relaxed), 0); }
@@ -117,7 +119,7 @@ class Readiness {
   std::vector<uint32_t> tensors_of_segment_;  // what pending_ starts from
   std::vector<int32_t> expected_;             // what left_ starts from
   std::unique_ptr<std::atomic<int32_t>[]> left_;
-  std::unique_ptr<std::atomic<int32_t>[]> closed_;  // fires that were still owed then
+  std::unique_ptr<std::atomic<int32_t>[]> closed_;  // ~fires that were owed then, or 0
   std::unique_ptr<std::atomic<uint32_t>[]> pending_;
 };
 

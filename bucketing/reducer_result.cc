@@ -28,7 +28,8 @@ Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout) {
 Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
   constexpr Nanoseconds kLook = 200_us;  // short beside the wire time of a bucket
   const Readiness::Home& home = readiness_->home(id);
-  if (is_deferred_ || readiness_->owed(id) != 0 || readiness_->is_closed(id))
+  if (is_deferred_ || readiness_->owed(id) != 0 || readiness_->is_closed(id) ||
+      readiness_->fires(id) == 0)
     return no_result_yet(id, 0);
   const Nanoseconds bound = timeout != 0 ? timeout : collective_.timeout_ns;
   const Nanoseconds deadline = now_ns() + bound;

@@ -130,7 +130,9 @@ Outcome<Ok> Reducer::grad_unused(std::span<const uint32_t> ids) {
     if (id >= readiness_->tensors()) return unknown_id(id);
   for (const uint32_t id : ids) {
     if (!readiness_->close(id)) return came_late(id);
-    if (!is_deferred_) contribute(id, readiness_->fires(id) > 0 || window_.used(id));
+    // Of what a static graph never uses start_collective() did.
+    if (!is_deferred_ && readiness_->expected(id) != 0)
+      contribute(id, readiness_->fires(id) > 0 || window_.used(id));
   }
   return Ok{};
 }
@@ -286,11 +288,12 @@ void Reducer::end_pass(bool is_last) {
 }
 
 // From now on each pass of the graph is like this one. A tensor that took no part, though all must
-// come, is still waited for.
+// come, is still waited for, unless it was declared unused.
 void Reducer::learn() {
-  const int32_t least = config_.unused == NORIA_UNUSED_ERROR ? 1 : 0;
-  for (uint32_t id = 0; id < tensors_.size(); ++id)
-    expected_fires_[id] = std::max(least, readiness_->fires(id));
+  for (uint32_t id = 0; id < tensors_.size(); ++id) {
+    const bool must_come = config_.unused == NORIA_UNUSED_ERROR && !readiness_->is_closed(id);
+    expected_fires_[id] = std::max(must_come ? 1 : 0, readiness_->fires(id));
+  }
   is_learning_ = false;
   expect_fires();
 }

@@ -15,8 +15,9 @@ void Window::add(const Readiness& pass, const PassRules& rules) {
     const bool has_fired = pass.fires(id) > 0;
     if (has_fired) used_[id] = true;
     if (pass.is_late(id)) complaints_.late.push_back(id);
-    // Declaring a tensor unused is no excuse where the graph is said to stay.
-    const bool is_owed = pass.owed(id) != 0 || (rules.is_learned && pass.is_closed(id));
+    // Declaring a tensor unused is no excuse where the graph is said to stay, and brought it.
+    const bool is_broken = rules.is_learned && pass.is_closed(id) && pass.expected(id) != 0;
+    const bool is_owed = pass.owed(id) != 0 || is_broken;
     if (!is_owed) continue;
     const bool is_counted = pass.expected(id) != Readiness::kUncertain;
     if (has_fired && is_counted && (rules.must_all_come || rules.is_learned))

@@ -227,7 +227,8 @@ typedef struct {
   uint32_t unused; /* NORIA_UNUSED_ERROR, _ZERO or _KEEP */
   /* 1: how often each tensor fires, and which never do, is learned in the first pass, which is sent
    * in its step_end only; each pass after it must be the same, else the step fails. Which never
-   * fire is learned with _ZERO or _KEEP; their buckets are then sent without waiting for them. */
+   * fire is learned with _ZERO or _KEEP, or where noria_grad_unused() says so, which it may go on
+   * doing; their buckets are then sent without waiting for them. */
   uint32_t static_graph;
   uint32_t nonfinite; /* NORIA_NONFINITE_PASS or _ERROR */
   uint32_t shard;     /* NORIA_SHARD_NONE */

@@ -412,6 +412,42 @@ TEST(StaticGraphs, C22_What_never_fires_is_learned_by_watching_and_waited_for_no
   });
 }
 
+TEST(StaticGraphs, What_is_declared_unused_in_the_first_pass_may_be_so_or_not_in_each_later_one) {
+  for (const uint32_t unused : {NORIA_UNUSED_ERROR, NORIA_UNUSED_ZERO, NORIA_UNUSED_KEEP})
+    for (const bool accumulates : {false, true})
+      run_both_ways(2, config_of(true, unused, true), [&](RankReducer& mine) {
+        for (uint64_t step = 0; step < 4; ++step) {
+          std::map<uint32_t, float> sums;
+          for (unsigned pass = accumulates ? 0 : 1; pass < 2; ++pass) {
+            expect_ok(mine.reducer.step_begin(pass == 0));
+            if (step != 2) expect_ok(declare(mine, {kC}));
+            run_pass(mine, sums, 3);
+            // Expect: it has no result of its own before the end, though its bucket has.
+            if (step > 0 && pass == 1) {
+              EXPECT_EQ(mine.told_value(kD), accumulates ? 6 : 3);
+              expect_failure(mine.reducer.result(kC, 0), NORIA_E_STATE, "was not given");
+            }
+            expect_ok(mine.reducer.step_end());
+          }
+          EXPECT_EQ(mine.told_value(kC), unused == NORIA_UNUSED_KEEP ? -2 : 0);
+        }
+      });
+}
+
+TEST(StaticGraphs, What_is_learned_to_be_unused_is_declared_once_a_step) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR, true), [](RankReducer& mine) {
+    for (uint64_t step = 0; step < 2; ++step) {
+      std::map<uint32_t, float> sums;
+      expect_ok(mine.reducer.step_begin());
+      expect_ok(declare(mine, {kC}));
+      run_pass(mine, sums, 1);
+      if (step == 0) expect_ok(mine.reducer.step_end());
+    }
+    if (mine.rank == 1) expect_failure(declare(mine, {kC}), NORIA_E_DUP_READY, "declared unused");
+    expect_failure(mine.reducer.step_end(), NORIA_E_DUP_READY, "rank 1 gave too often 'c'");
+  });
+}
+
 TEST(StaticGraphs, A_graph_that_changes_fails_the_step_on_all_ranks_by_name) {
   struct Change {
     std::function<Outcome<Ok>(RankReducer&)> made;

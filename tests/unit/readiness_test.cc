@@ -196,6 +196,24 @@ TEST(Readiness, A_closed_tensor_keeps_its_count_and_takes_no_more) {
   EXPECT_TRUE(readiness.is_late(2));
 }
 
+TEST(Readiness, One_of_which_nothing_is_expected_is_closed_once) {
+  const Cut cut(kThree, {}, 2);
+  Readiness readiness = cut.readiness();
+  readiness.expect(0, 0);
+  readiness.restart();
+  EXPECT_FALSE(readiness.is_closed(0));
+  EXPECT_TRUE(readiness.close(0));
+  EXPECT_TRUE(readiness.is_closed(0));
+  EXPECT_EQ(readiness.fires(0), 0);
+  EXPECT_FALSE(readiness.is_late(0));
+  EXPECT_FALSE(readiness.close(0));
+  EXPECT_TRUE(readiness.is_late(0));
+  // One that came against expectation cannot be closed.
+  readiness.restart();
+  EXPECT_EQ(readiness.fire(0), Readiness::Fire::late);
+  EXPECT_FALSE(readiness.close(0));
+}
+
 TEST(Readiness, No_tensors_leave_only_the_verdict) {
   const Cut cut({}, {}, 4);
   Readiness readiness = cut.readiness();
