@@ -19,8 +19,8 @@
 //
 // Threads: add(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
 // last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any thread, several at
-// once; result() likewise, a tensor at a time, while step_end() does not run; view() any thread
-// after seal().
+// once; result() likewise, a tensor at a time, until the next step_begin(); view() any thread after
+// seal().
 #pragma once
 
 #include <noria/bucketing.h>
@@ -184,6 +184,7 @@ class Reducer {
   NORIA_COLD Failure wrong_pointer(uint32_t id) const;
   NORIA_COLD Failure came_late(uint32_t id) const;
   NORIA_COLD Failure no_result_yet(uint32_t id, Nanoseconds waited) const;
+  NORIA_COLD Failure ended_meanwhile(uint32_t id) const;
 
   const ReducerHost host_;
   const ReducerConfig config_;
@@ -198,7 +199,7 @@ class Reducer {
   bool is_shadow_ = false;     // this rank only keeps the others company
   bool is_unusual_ = false;    // deferred, observed, or looked through for what is not finite
   std::optional<Outcome<noria_step_info>> ended_;  // what step_end() answered, until the next step
-  bool has_results_ = false;                       // of the last synchronised step
+  std::atomic<bool> has_results_{false};           // of the last step, which has ended
   Window window_;
   bool is_window_over_ = false;  // the next step begins a new one
 

@@ -13,8 +13,12 @@ Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout) {
     return Failure{NORIA_E_STATE,
                    "this reducer leaves each rank its shards: noria_reducer_shard_ranges() tells "
                    "where they are"};
-  if (phase_ == Phase::open && !accumulates_) return early_result(id, timeout);
-  if (!has_results_)
+  if (gate_.enter()) {
+    const LeaveOnExit inside{gate_};
+    if (!accumulates_) return early_result(id, timeout);
+  }
+  // acquire: the step's end, which moves what is read here.
+  if (!has_results_.load(std::memory_order_acquire))
     return Failure{NORIA_E_STATE,
                    "there is no result: no step has succeeded since the last one began"};
   if (!is_used_by_any(id)) return nullptr;
@@ -24,7 +28,8 @@ Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout) {
 }
 
 // Of a tensor that was given here, so that somebody used it; that its buckets have ended says that
-// all ranks gave it. Of an empty one there is nothing to wait for.
+// all ranks gave it. Of an empty one there is nothing to wait for. The caller is inside the gate:
+// the step cannot end meanwhile but by a failure, and one that wants to end waits for `kLook`.
 Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
   constexpr Nanoseconds kLook = 200_us;  // short beside the wire time of a bucket
   const Readiness::Home& home = readiness_->home(id);
@@ -36,7 +41,9 @@ Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
   // One rank has nothing to wait for: its gradient is the result.
   for (uint32_t s = home.first_stretch; host_.size > 1 && s < home.end_stretch(); ++s)
     while (!has_result(readiness_->bucket_of(s))) {
-      if (host_.engine->wait(collective_, now_ns() + kLook)) return collective_.failure;
+      if (!gate_.is_open()) return ended_meanwhile(id);
+      if (host_.engine->wait(collective_, now_ns() + kLook) && collective_.failure.code != NORIA_OK)
+        return collective_.failure;
       if (now_ns() >= deadline) return no_result_yet(id, bound);
     }
   std::byte* const slot = arena_.base() + home.offset;
@@ -46,6 +53,13 @@ Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
   if (home.bytes != 0 && !is_delivered_[id].exchange(true, std::memory_order_relaxed))
     std::memcpy(source, slot, home.bytes);
   return source;
+}
+
+// What holds up its bucket may come with the end only.
+Failure Reducer::ended_meanwhile(uint32_t id) const {
+  return Failure{NORIA_E_STATE, "tensor " + tensors_.describe(id) +
+                                    ": noria_step_end() was called while its result was waited "
+                                    "for: take it when that has returned"};
 }
 
 Failure Reducer::no_result_yet(uint32_t id, Nanoseconds waited) const {

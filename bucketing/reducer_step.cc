@@ -25,7 +25,7 @@ Outcome<Ok> Reducer::step_begin(bool accumulates) {
                                       " failed: call noria_reducer_reset() on every rank first"};
 
   begun_ns_ = now_ns();
-  has_results_ = false;
+  has_results_.store(false, std::memory_order_relaxed);  // published by gate_.open()
   ended_.reset();
   accumulates_ = accumulates;
   is_shadow_ = false;
@@ -70,11 +70,6 @@ namespace {
 // clock is read once, after it.
 constexpr uint64_t kLongCopy = 16_KiB;
 [[gnu::noinline]] Nanoseconds time_before_copy() { return now_ns(); }
-
-struct LeaveOnExit {
-  StepGate& gate;
-  ~LeaveOnExit() { gate.leave(); }
-};
 
 }  // namespace
 
@@ -259,6 +254,7 @@ Outcome<noria_step_info> Reducer::end_step() {
   }
   NORIA_TRY(finish(false));
   if (arrival_ != nullptr) NORIA_TRY(adopt_arrival());
+  has_results_.store(true, std::memory_order_release);  // pairs with result()
   return *last_step_;
 }
 
@@ -322,14 +318,13 @@ Outcome<Ok> Reducer::finish(bool was_reset) {
   if (outcome.is_ok()) outcome = check_results();
   phase_ = outcome.is_ok() ? Phase::idle : Phase::failed;
   ++step_;
-  has_results_ = outcome.is_ok();
-  if (has_results_) {
+  if (outcome.is_ok()) {
     put_back_unused();
     if (is_learning_ && !is_shadow_) learn();
     last_step_ = describe_step(now_ns());
   }
   if (host_.timeline != nullptr) [[unlikely]]
-    show_step(has_results_);
+    show_step(outcome.is_ok());
   host_.open_steps->end(this);
   return outcome;
 }

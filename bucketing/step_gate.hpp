@@ -1,10 +1,10 @@
 // StepGate: lets grad_ready() in while a step is open, and tells step_end() when the last caller is
 // out.
 //
-// enter() and leave() are one atomic addition each. close() waits for callers that are inside; they
-// wait for nobody, so that it ends when their copies do.
+// enter() and leave() are one atomic addition each. close() waits for callers that are inside: it
+// ends when their copies do, as who waits inside for anybody looks at is_open() again and again.
 //
-// Threads: enter() and leave() any thread; open() and close() one at a time.
+// Threads: enter(), leave() and is_open() any thread; open() and close() one at a time.
 #pragma once
 
 #include <time.h>
@@ -28,6 +28,9 @@ class StepGate {
   // release: close() sees what was done inside.
   NORIA_HOT void leave() { word_.fetch_sub(kCaller, std::memory_order_release); }
 
+  // relaxed: says only that close() waits.
+  bool is_open() const { return (word_.load(std::memory_order_relaxed) & kOpen) != 0; }
+
   void open() { word_.fetch_or(kOpen, std::memory_order_release); }  // pairs with enter()
 
   void close() {
@@ -42,6 +45,11 @@ class StepGate {
   static constexpr uint32_t kOpen = 1;
   static constexpr uint32_t kCaller = 2;
   std::atomic<uint32_t> word_{0};  // kCaller for each caller inside, and kOpen
+};
+
+struct LeaveOnExit {
+  StepGate& gate;
+  ~LeaveOnExit() { gate.leave(); }
 };
 
 }  // namespace noria::bucketing

@@ -370,6 +370,7 @@ NORIA_API noria_status noria_grad_unused(noria_reducer* reducer, const uint32_t*
  * that this rank did not give, until the next step begins. Copy mode: in the memory that was given,
  * where it was, which step_end then leaves alone; else in noria's. Arena mode: in the view, which
  * may be read but not written until step_end. NULL with KEEP for a tensor that no rank used.
+ * STATE if step_end is called meanwhile, or runs: what is waited for may come with it only.
  * Threads: as noria_grad_ready(), for one tensor one at a time. Blocks: in an open step. */
 NORIA_API noria_status noria_grad_result(noria_reducer* reducer, uint32_t id,
                                          const noria_stream* consumer, uint32_t timeout_ms,

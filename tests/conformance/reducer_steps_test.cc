@@ -2,9 +2,11 @@
 // conformance list (C..) and the properties that are about steps.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "tests/support/rank_reducer.hpp"
 #include "tests/support/thread_ranks.hpp"
@@ -522,6 +524,30 @@ TEST(Ends, C35_A_step_ended_twice_is_reduced_once_and_reported_alike) {
     EXPECT_EQ(second->end_ns, first->end_ns);
     EXPECT_EQ(mine.value(kA), 20);
     EXPECT_EQ(mine.value(kB), 0.5F);
+  });
+}
+
+TEST(Ends, A_result_that_is_waited_for_does_not_hold_up_the_end_and_comes_with_it) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ZERO), [](RankReducer& mine) {
+    for (int step = 0; step < 20; ++step) {
+      expect_ok(mine.reducer.step_begin());
+      expect_ok(mine.fire(kD, 4));
+      std::atomic<bool> is_there{false};
+      std::thread waiter([&] {
+        is_there.store(true);
+        const auto result = mine.reducer.result(kD, 0);
+        // Expect: it is told to come again, or came when the step had ended; there is no third. C,
+        // of the same bucket, comes with the end only.
+        if (result.is_ok())
+          EXPECT_EQ(*static_cast<const float*>(*result), 4);
+        else
+          EXPECT_EQ(result.failure().code, NORIA_E_STATE) << result.failure().text;
+      });
+      while (!is_there.load()) std::this_thread::yield();
+      expect_ok(mine.reducer.step_end());
+      waiter.join();
+      EXPECT_EQ(mine.told_value(kD), 4);
+    }
   });
 }
 
