@@ -69,15 +69,16 @@ Failure Reducer::no_result_yet(uint32_t id, Nanoseconds waited) const {
                    tensor + ": its result comes with noria_step_end(), as this step " +
                        (is_deferred_ ? "sends nothing before" : "was not given its gradient")};
   const Readiness::Home& home = readiness_->home(id);
+  std::string why = "other ranks have not given all of its bucket";
   std::vector<uint32_t> not_here;
   for (uint32_t s = home.first_stretch; s < home.end_stretch() && not_here.empty(); ++s)
     for (const uint32_t other : plan_.buckets[readiness_->bucket_of(s)].tensors)
       if (readiness_->owed(other) != 0) not_here.push_back(other);
-  return Failure{
-      NORIA_E_TIMEOUT,
-      tensor + ": no result within " + std::to_string(waited / 1'000'000) + " ms; " +
-          (not_here.empty() ? std::string("other ranks have not given all of its bucket")
-                            : "its bucket waits here for " + names_of(not_here, tensors_))};
+  if (!not_here.empty()) why = "its bucket waits here for " + names_of(not_here, tensors_);
+  if (!host_.open_steps->is_first(this))
+    why = "another reducer's step began before this one and is still open: end it first";
+  return Failure{NORIA_E_TIMEOUT, tensor + ": no result within " +
+                                      std::to_string(waited / 1'000'000) + " ms; " + why};
 }
 
 }  // namespace noria::bucketing

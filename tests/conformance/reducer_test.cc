@@ -287,6 +287,8 @@ TEST(Reducer, Two_reducers_have_steps_open_and_end_them_in_the_order_of_their_be
       expect_ok(before.reducer.step_begin());
       expect_ok(after.reducer.step_begin());
       expect_ok(after.give(0, step));
+      expect_failure(after.reducer.result(0, 1_ms), NORIA_E_TIMEOUT,
+                     "another reducer's step began before this one");
       expect_failure(after.reducer.step_end(), NORIA_E_STATE, "end it first");
       expect_failure(after.reducer.reset(), NORIA_E_STATE, "end it first");
       bool is_over = false;
