@@ -243,14 +243,23 @@ Nanoseconds Reducer::order_wait_ns(Nanoseconds last_ready_ns) {
   const Nanoseconds wait = held_back_ns(buckets);
   const Nanoseconds backward = last_ready_ns - begun_ns_;
   constexpr Nanoseconds kWorthSaying = 1_ms;
-  if (is_order_told_ || wait < kWorthSaying || wait < backward / 10) return wait;
+  // An observed step's order becomes the plan's.
+  if (arrival_ != nullptr || is_order_told_ || wait < kWorthSaying || wait < backward / 10)
+    return wait;
   is_order_told_ = true;
+  const char* advice =
+      "register tensors in the order of the forward pass on every rank, or set order to "
+      "NORIA_ORDER_ARRIVAL";
+  if (observes())
+    advice =
+        "the order is rank 0's of the step that was observed: run the same model on every rank";
+  if (given_plan_)
+    advice = "the order is that of the plan that was loaded: save a new one, of this model";
   log(LogLevel::warn,
       "rank %d: gradients come in another order than buckets are sent: in step %llu a byte waited "
-      "%.1f ms on average, of %.1f ms, for one that is sent before it; register tensors in the "
-      "order of the forward pass on every rank, or set order to NORIA_ORDER_ARRIVAL",
+      "%.1f ms on average, of %.1f ms, for one that is sent before it; %s",
       host_.rank, static_cast<unsigned long long>(step_ - 1), static_cast<double>(wait) * 1e-6,
-      static_cast<double>(backward) * 1e-6);
+      static_cast<double>(backward) * 1e-6, advice);
   return wait;
 }
 

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <string>
 #include <thread>
 
+#include "base/log.hpp"
 #include "tests/support/gradients.hpp"
 #include "tests/support/look_at.hpp"
 #include "tests/support/rank_reducer.hpp"
@@ -190,6 +194,50 @@ TEST(Reducer, What_a_ranks_own_order_costs_is_told_by_that_rank) {
     else
       EXPECT_GT(times.order_wait_ns, 0);
   });
+}
+
+// What ranks say of it, in steps in which rank 1's gradients come in reverse of rank 0's, 3 ms apart.
+std::vector<std::string> told_of_order(Order order) {
+  static std::mutex mutex;
+  static std::vector<std::string> lines;
+  lines.clear();
+  set_log_sink([](LogLevel, const char* text) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(text);
+  });
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    const std::vector<Tensor> model(
+        {{"a", NORIA_FLOAT32, 4000}, {"b", NORIA_FLOAT32, 4000}, {"c", NORIA_FLOAT32, 4000}});
+    ReducerConfig config = small_buckets(true);
+    config.order = order;
+    RankReducer mine(ranks.host(rank), config, model);
+    expect_ok(mine.reducer.seal());
+    for (uint64_t step = 0; step < 5; ++step) {
+      expect_ok(mine.reducer.step_begin());
+      for (uint32_t i = 0; i < 3; ++i) {
+        expect_ok(mine.give(rank == 0 ? i : 2 - i, step));
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));  // what a layer takes
+      }
+      expect_ok(mine.reducer.step_end());
+    }
+  });
+  set_log_sink(&detail::write_to_stderr);
+  return lines;
+}
+
+TEST(Reducer, An_order_that_costs_time_is_told_with_what_helps) {
+  const auto of_registration = told_of_order(Order::reverse);
+  ASSERT_EQ(of_registration.size(), 1U);
+  EXPECT_NE(of_registration[0].find("rank 0: gradients come in another order"), std::string::npos);
+  EXPECT_NE(of_registration[0].find("set order to NORIA_ORDER_ARRIVAL"), std::string::npos);
+
+  // Expect: rank 0's order is learned of the first step, and is rank 1's no more.
+  const auto of_arrival = told_of_order(Order::arrival);
+  ASSERT_EQ(of_arrival.size(), 1U);
+  EXPECT_NE(of_arrival[0].find("rank 1: gradients come in another order"), std::string::npos);
+  EXPECT_NE(of_arrival[0].find("the order is rank 0's of the step that was observed"),
+            std::string::npos);
 }
 
 TEST(Reducer, C09_Results_do_not_depend_on_where_buckets_are_cut) {
