@@ -78,6 +78,32 @@ class Branches(nn.Module):
         return y
 
 
+class Failing(torch.autograd.Function):
+    """Its backward pass raises, until it is told to work."""
+
+    works = False
+
+    @staticmethod
+    def forward(_context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(_context, gradient):
+        if not Failing.works:
+            raise ValueError("not yet")
+        return gradient
+
+
+class WithFailing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+
+    def forward(self, x):
+        self.loss = Failing.apply(self.layer(x)).sum()
+        return self.loss * 1
+
+
 def batch(step, kind):
     torch.manual_seed(1000 * step + RANK)
     if kind == "images":
@@ -227,6 +253,21 @@ class Training(Base):
         (slope.square().sum() + model(inputs).sum()).backward()
         self.assertEqual(model.last_step.step, 0)
         self.assert_same_on_ranks([model.module.weight.grad])
+
+
+    def test_A_pass_over_the_graph_of_one_that_raised_before_any_gradient_is_averaged(self):
+        for second in (lambda output, _: output, lambda _, module: module.loss):
+            model = noria.torch.DataParallel(WithFailing())
+            output = model(torch.full((1, 2), 1.0 + 2 * RANK))
+            Failing.works = False
+            with self.assertRaisesRegex(ValueError, "not yet"):
+                output.backward(retain_graph=True)
+            Failing.works = True
+            second(output, model.module).backward()
+
+            # Expect: the average of 1 and 3, whichever tensor the second pass began at.
+            self.assertEqual(model.module.layer.weight.grad.tolist(), [[2.0, 2.0]])
+            self.assertEqual(model.last_step.step, 0)
 
 
 class Shared(nn.Module):

@@ -11,6 +11,8 @@ Threads: the one that runs the backward pass.
 from __future__ import annotations
 
 import ctypes
+import functools
+import weakref
 from typing import Callable, NamedTuple, Optional
 
 import torch
@@ -65,7 +67,9 @@ class Steps:
         )
         self._is_armed = True  # the last forward pass asked for synchronised gradients
         self._is_open = False
-        self._is_end_queued = False
+        # The end of the pass under way. Only autograd holds it, so it is gone with a pass that
+        # raised, which never calls it.
+        self._queued_end: Callable[[], Optional[functools.partial]] = _no_end
         self._given = bytearray(len(slots))
         # Had a gradient in a pass that was not synchronised, since the last one that was.
         self._accumulated = bytearray(len(slots))
@@ -89,17 +93,18 @@ class Steps:
                 "every rank. (Checkpoint parts of the module, not its DataParallel.)"
             )
         self._is_armed = is_synchronised
-        self._is_end_queued = False
 
     def on_output(self, _gradient: torch.Tensor) -> None:
         """The hook of the model's outputs. It runs in the outermost pass, where a parameter's may
         run in one inside it (re-entrant checkpoints), at whose end the step is not over."""
-        if self._is_armed and not self._is_end_queued:
+        if self._is_armed:
             self._queue_end()
 
     def _queue_end(self) -> None:
-        Variable._execution_engine.queue_callback(self._end_of_backward)
-        self._is_end_queued = True
+        if self._queued_end() is None:
+            end = functools.partial(self._end_of_backward)
+            Variable._execution_engine.queue_callback(end)
+            self._queued_end = weakref.ref(end)
 
     # ---- gradients -------------------------------------------------------------------------------
 
@@ -116,15 +121,11 @@ class Steps:
         if not self._is_armed:
             self._accumulated[index] = 1
             return
+        self._queue_end()
         if not self._is_open:
-            self._begin()
+            self._reducer.step_begin()
+            self._is_open = True
         self._give(index, gradient)
-
-    def _begin(self) -> None:
-        if not self._is_end_queued:
-            self._queue_end()
-        self._reducer.step_begin()
-        self._is_open = True
 
     def _give(self, index: int, gradient: torch.Tensor) -> None:
         address = self._place(index, gradient)
@@ -155,7 +156,7 @@ class Steps:
     # ---- the end of the backward pass ------------------------------------------------------------
 
     def _end_of_backward(self) -> None:
-        self._is_end_queued = False
+        self._queued_end = _no_end
         if not self._is_open:
             return  # no parameter had a gradient, as in torch.autograd.grad()
         try:
@@ -213,7 +214,6 @@ class Steps:
         """After a failed step, or a backward pass that raised: back to between steps, on every
         rank."""
         self._clear()
-        self._is_end_queued = False
         self._reducer.reset()
 
     def close(self) -> None:
@@ -221,6 +221,10 @@ class Steps:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+
+
+def _no_end() -> None:
+    """In place of a reference to an end that is queued."""
 
 
 class _Hook:
