@@ -1,12 +1,15 @@
 """The module noria, without any framework: layouts, versions, statuses, collectives, steps."""
 
 import ctypes
+import gc
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import unittest
+import weakref
 from array import array
 from pathlib import Path
 
@@ -183,6 +186,42 @@ class Collectives(unittest.TestCase):
             self.assertEqual(source, [1, 2, r])
             self.assertEqual(target, [1, 2, 1])
             self.assertEqual((later, is_done), (2 * 999, True))
+
+    def test_An_array_whose_work_was_dropped_lives_until_the_work_is_done(self):
+        def rank(comm):
+            data = (ctypes.c_float * 1000)()
+            alive = weakref.ref(data)
+            if comm.rank == 1:
+                self.ready[0].recv()  # rank 0's is under way, and alone
+            comm.all_reduce(data, wait=False)
+            del data
+            gc.collect()
+            was_alive = alive() is not None
+            if comm.rank == 0:
+                self.ready[1].send(None)
+            comm.barrier()  # the all-reduce lies before it
+            comm.all_reduce(array("f", [0]), wait=False).wait()
+            return was_alive or comm.rank == 1, alive() is None
+
+        self.ready = multiprocessing.Pipe(duplex=False)
+        # Expect: held while rank 1 had not come, and by nobody behind a later collective.
+        self.assertEqual(run_ranks(self, 2, rank), [(True, True)] * 2)
+
+    def test_A_close_lets_go_of_arrays_whose_work_was_dropped(self):
+        def rank(comm):
+            data = (ctypes.c_float * 1000)()
+            alive = weakref.ref(data)
+            if comm.rank == 0:
+                comm.all_reduce(data, wait=False)
+                del data
+                comm.close()
+                self.ready[1].send(None)
+            else:
+                self.ready[0].recv()
+            return comm.rank == 1 or alive() is None
+
+        self.ready = multiprocessing.Pipe(duplex=False)
+        self.assertEqual(run_ranks(self, 2, rank), [True, True])
 
     def test_Broadcast_gives_the_roots_values_and_a_barrier_returns(self):
         def rank(comm):

@@ -67,12 +67,11 @@ def unique_id() -> bytes:
 
 
 class Work:
-    """A collective under way. Keeps its arrays alive."""
+    """A collective under way. Its arrays stay alive until it is done, held or not."""
 
-    def __init__(self, handle: c_void_p, keep: tuple):
+    def __init__(self, handle: c_void_p, keep: tuple, dropped: list):
         self._handle = handle
-        self._keep = keep
-        self._release = weakref.finalize(self, lib.noria_work_release, handle)
+        weakref.finalize(self, _drop, handle, keep, dropped)
 
     def is_done(self) -> bool:
         """Whether the result is there. A failure raises."""
@@ -84,6 +83,25 @@ class Work:
         """Waits for the result, at most ``timeout_ms`` (0: within the collective's own bound). A
         TimedOutError of this bound leaves the work under way."""
         check(lib.noria_work_wait(self._handle, timeout_ms))
+
+
+def _drop(handle: c_void_p, keep: tuple, dropped: list) -> None:
+    """Nobody holds the work any more, but the library may still write to what ``keep`` holds."""
+    if lib.noria_work_test(handle) > 0:
+        dropped.append((handle, keep))
+    else:
+        lib.noria_work_release(handle)
+
+
+def _release_done(dropped: list) -> None:
+    # Each is taken out first, for the collector may append to the list meanwhile.
+    for _ in range(len(dropped)):
+        _drop(*dropped.pop(0), dropped)
+
+
+def _destroy(handle: c_void_p, dropped: list) -> None:
+    lib.noria_comm_destroy(handle)  # which aborts what is under way
+    _release_done(dropped)
 
 
 class Communicator:
@@ -120,7 +138,8 @@ class Communicator:
 
     def _adopt(self, handle: c_void_p) -> None:
         self.handle = handle
-        self._destroy = weakref.finalize(self, lib.noria_comm_destroy, handle)
+        self._dropped: list = []  # works under way that nobody holds, with their arrays
+        self._destroy = weakref.finalize(self, _destroy, handle, self._dropped)
         number = c_int32()
         check(lib.noria_comm_rank(handle, byref(number)))
         self.rank: int = number.value
@@ -149,7 +168,7 @@ class Communicator:
                 _pointer(work),
             )
         )
-        return _as_work(work, (data, out))
+        return self._as_work(work, (data, out))
 
     def reduce_scatter(
         self,
@@ -177,7 +196,7 @@ class Communicator:
                 _pointer(work),
             )
         )
-        return _as_work(work, (data, out))
+        return self._as_work(work, (data, out))
 
     def all_gather(
         self, data: Any, out: Any, *, counts: Optional[Sequence[int]] = None, wait: bool = True
@@ -197,7 +216,7 @@ class Communicator:
                 _pointer(work),
             )
         )
-        return _as_work(work, (data, out))
+        return self._as_work(work, (data, out))
 
     def _blocks(self, whole: Memory, block: Memory, counts: Optional[Sequence[int]]) -> Any:
         blocks = [block.count] * self.size if counts is None else list(counts)
@@ -228,7 +247,11 @@ class Communicator:
                 _pointer(work),
             )
         )
-        return _as_work(work, (data,))
+        return self._as_work(work, (data,))
+
+    def _as_work(self, work: Optional[c_void_p], keep: tuple) -> Optional[Work]:
+        _release_done(self._dropped)
+        return None if work is None else Work(work, keep, self._dropped)
 
     def barrier(self) -> None:
         """Returns when all ranks have called it."""
@@ -261,7 +284,3 @@ class Communicator:
 
 def _pointer(work: Optional[c_void_p]) -> Any:
     return None if work is None else byref(work)
-
-
-def _as_work(work: Optional[c_void_p], keep: tuple) -> Optional[Work]:
-    return None if work is None else Work(work, keep)
