@@ -270,6 +270,27 @@ class Training(Base):
             self.assertEqual(model.last_step.step, 0)
 
 
+    def test_A_sparse_gradient_is_refused_by_name_and_the_next_step_is_good(self):
+        for arena in (False, True):
+            module = nn.Module()
+            module.weight = nn.Parameter(torch.ones(3, 2))
+            module.bias = nn.Parameter(torch.ones(2))
+            module.forward = lambda sparse, m=module: (
+                F.embedding(torch.tensor([1]), m.weight, sparse=sparse) + m.bias
+            )
+            model = noria.torch.DataParallel(module, gradient_as_bucket_view=arena)
+            # Expect: the reason where it is, and the name on the rank that was not wrong.
+            error, text = (
+                (noria.MissingError, "weight") if RANK else (noria.ArgumentError, "weight.*sparse")
+            )
+            with self.assertRaisesRegex(error, text):
+                model(RANK == 0).sum().backward()
+            model.reset()
+            model.zero_grad(set_to_none=True)
+            model(False).sum().backward()
+            self.assertEqual(module.weight.grad[1].tolist(), [1.0, 1.0])
+
+
 class Shared(nn.Module):
     """One layer in two re-entrant checkpoints: its gradients come in two parts."""
 

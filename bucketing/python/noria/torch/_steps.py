@@ -18,7 +18,7 @@ from typing import Callable, NamedTuple, Optional
 import torch
 from torch.autograd import Variable
 
-from noria import NoriaError, Reducer, StateError, StepReport
+from noria import ArgumentError, NoriaError, Reducer, StateError, StepReport
 from noria._library import last_error, lib
 from noria.errors import error_of
 
@@ -77,6 +77,7 @@ class Steps:
         self._held: list[Optional[torch.Tensor]] = [None] * len(slots)
         self._staged: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._first_error: Optional[NoriaError] = None
+        self._refused: Optional[ArgumentError] = None  # a gradient that was not given
         self.last_report: Optional[StepReport] = None
         self.copied = 0  # arena: gradients that did not lie in their view
         self._hooks = [_hook(slot.parameter, self._hook_of(i)) for i, slot in enumerate(slots)]
@@ -128,16 +129,28 @@ class Steps:
         self._give(index, gradient)
 
     def _give(self, index: int, gradient: torch.Tensor) -> None:
-        address = self._place(index, gradient)
         self._given[index] = 1
+        try:
+            address = self._place(index, gradient)
+        except RuntimeError as error:
+            self._refuse(index, str(error))
+            return
         status = lib.noria_grad_ready(self._handle, index, address, None)
         # Not raised here: the step must come to its end on this rank as on the others, where it
         # fails on all of them with the same text.
         if status < 0 and self._first_error is None:
             self._first_error = error_of(status, last_error())
 
+    def _refuse(self, index: int, why: str) -> None:
+        # Nor is this: the library misses the gradient, and says so on the other ranks.
+        if self._refused is None:
+            name = self._slots[index].name
+            self._refused = ArgumentError(f"the gradient of parameter {name} is refused: {why}")
+
     def _place(self, index: int, gradient: torch.Tensor) -> int:
         slot = self._slots[index]
+        if gradient.layout is not torch.strided:
+            raise RuntimeError("it is sparse; give the module's layer or function sparse=False")
         if self._views is not None:
             view = self._views[index]
             if gradient.data_ptr() != view.data_ptr():
@@ -161,12 +174,19 @@ class Steps:
             return  # no parameter had a gradient, as in torch.autograd.grad()
         try:
             left_out = self._give_the_rest()
-            self.last_report = self._reducer.step_end()
-            if self._first_error is not None:
-                raise self._first_error
+            self._end_step()
             self._take_results(left_out)
         finally:
             self._clear()
+
+    def _end_step(self) -> None:
+        try:
+            self.last_report = self._reducer.step_end()
+        except NoriaError as error:
+            # That a gradient is missing is what the others know; why, this rank.
+            raise self._refused or error from None
+        if self._refused is not None or self._first_error is not None:
+            raise self._refused or self._first_error
 
     def _give_the_rest(self) -> list[int]:
         """The gradients of passes before this one that were not synchronised, where this one left
@@ -203,6 +223,7 @@ class Steps:
     def _clear(self) -> None:
         self._is_open = False
         self._first_error = None
+        self._refused = None
         self._given = bytearray(len(self._slots))
         self._accumulated = bytearray(len(self._slots))
         self._held = [None] * len(self._slots)
