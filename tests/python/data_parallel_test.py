@@ -270,6 +270,19 @@ class Training(Base):
             self.assertEqual(model.last_step.step, 0)
 
 
+    def test_A_lazily_conjugated_gradient_is_averaged_as_the_value_that_it_stands_for(self):
+        module = nn.Module()
+        module.weight = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+        scale = torch.full((2,), 1j * (1 + RANK), dtype=torch.complex64)
+        module.forward = lambda: (module.weight if RANK else module.weight.conj()) * scale
+        model = noria.torch.DataParallel(module)
+        model().real.sum().backward()
+
+        # Expect: the average of i and -2i on both ranks.
+        gradient = module.weight.grad.resolve_conj()
+        self.assertEqual(gradient.tolist(), [-0.5j] * 2)
+        self.assert_same_on_ranks([torch.view_as_real(gradient)])
+
     def test_A_sparse_gradient_is_refused_by_name_and_the_next_step_is_good(self):
         for arena in (False, True):
             module = nn.Module()

@@ -158,7 +158,8 @@ class Steps:
                 slot.parameter.grad = view
                 self.copied += 1
             return 0
-        if gradient.stride() != slot.strides or gradient.dtype is not slot.dtype:
+        is_lazy = gradient.is_conj() or gradient.is_neg()  # other bytes than its values
+        if is_lazy or gradient.stride() != slot.strides or gradient.dtype is not slot.dtype:
             staged = slot.empty()
             staged.copy_(gradient.detach())
             self._staged.append((gradient, staged))
