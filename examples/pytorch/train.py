@@ -1,6 +1,6 @@
 """Trains a small CNN on several ranks, with noria in place of DistributedDataParallel.
 
-    torchrun --nproc-per-node 2 train.py
+    torchrun --nproc_per_node 2 train.py
 
 with the package on the way: ``cmake --install build --prefix /opt/noria``, then
 ``export PYTHONPATH=/opt/noria/share/noria/python``. On a machine without an RDMA device noria takes
