@@ -416,6 +416,27 @@ class Unused(Base):
         self.assertEqual(results[2], results[0])
         self.assertEqual(results[1][-2:], [None, None])
 
+    def test_The_gradient_of_an_unused_parameter_stays_as_it_was_where_no_rank_used_it(self):
+        for arena in (False, True):
+            module = made(Branches)
+            model = noria.torch.DataParallel(
+                module, find_unused_parameters=True, gradient_as_bucket_view=arena
+            )
+            for _ in range(2):  # gives all gradients their places
+                model(torch.ones(1, 4), [0, 1, 2]).sum().backward()
+            kept, summed, half = (branch.bias for branch in module.branches)
+            for parameter in (kept, summed, half):
+                parameter.grad.fill_(0.1 + RANK)
+            if RANK == 0:
+                half.grad = None
+            model(torch.ones(1, 4), [1] if RANK else []).sum().backward()
+
+            # Expect: each rank's own; with what one rank added, the average; and none.
+            self.assertTrue(torch.equal(kept.grad, torch.full((4,), 0.1 + RANK)), kept.grad)
+            torch.testing.assert_close(summed.grad, torch.full((4,), (0.1 + 2.1) / 2))
+            self.assert_same_on_ranks([summed.grad])
+            self.assertEqual(half.grad is None, RANK == 0)
+
     def test_C19_a_parameter_without_gradient_raises_its_name_in_this_backward_on_all_ranks(self):
         model = noria.torch.DataParallel(made(Branches))
         used = [0, 1, 2] if RANK == 0 else [0, 2]

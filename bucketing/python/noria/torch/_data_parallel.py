@@ -40,7 +40,7 @@ class DataParallel(torch.nn.Module):
     ``broadcast_buffers``: rank 0's buffers are given to all before each synchronised forward pass
     in training mode. No pass in evaluation mode communicates; ``sync_buffers()`` does.
     ``find_unused_parameters``: a parameter may have no gradient, on some ranks or on all. Used by
-    none, its ``.grad`` stays None. At least one parameter of each rank must have one.
+    none, its ``.grad`` stays as it was. At least one parameter of each rank must have one.
     ``static_graph``: every step uses the same parameters, each as often as in the first; one whose
     gradient comes in several parts (a layer in several re-entrant checkpoints) needs it.
     ``plan``, ``order``: how gradients are cut into buckets, and by what these are filled.

@@ -18,9 +18,10 @@ from typing import Callable, NamedTuple, Optional
 import torch
 from torch.autograd import Variable
 
-from noria import ArgumentError, NoriaError, Reducer, StateError, StepReport
+from noria import ArgumentError, NoriaError, Op, Reducer, StateError, StepReport
 from noria._library import last_error, lib
 from noria.errors import error_of
+from noria.torch._tensors import memory_of
 
 
 class Slot(NamedTuple):
@@ -76,6 +77,8 @@ class Steps:
         # What the library reads and writes must outlive the step, whatever is done to .grad.
         self._held: list[Optional[torch.Tensor]] = [None] * len(slots)
         self._staged: list[tuple[torch.Tensor, torch.Tensor]] = []
+        # What an unused parameter's gradient was, in case that no rank uses it.
+        self._kept: dict[int, torch.Tensor] = {}
         self._first_error: Optional[NoriaError] = None
         self._refused: Optional[ArgumentError] = None  # a gradient that was not given
         self.last_report: Optional[StepReport] = None
@@ -176,7 +179,8 @@ class Steps:
         try:
             left_out = self._give_the_rest()
             self._end_step()
-            self._take_results(left_out)
+            used = self._used_by_some(left_out) if self._keep_unused else None
+            self._take_results(left_out, used)
         finally:
             self._clear()
 
@@ -199,16 +203,32 @@ class Steps:
             # Where parameters may be unused, one that is not zeroed between steps is the sum of
             # these steps, as DDP has it, and must stay the same on all ranks.
             if gradient is not None and (self._accumulated[index] or self._keep_unused):
+                if not self._accumulated[index]:
+                    self._kept[index] = gradient.detach().clone()
                 self._give(index, gradient)
             else:
                 left_out.append(index)
             index = self._given.find(0, index + 1)
         return left_out
 
-    def _take_results(self, left_out: list[int]) -> None:
+    def _used_by_some(self, left_out: list[int]) -> list[int]:
+        """Of each parameter whether any rank used it, in this pass or in one that it accumulated:
+        the reducer cannot tell, for it is given gradients that were there before as well."""
+        used = torch.ones(len(self._slots), dtype=torch.int32)
+        for index in [*left_out, *self._kept]:
+            used[index] = 0
+        self._reducer.communicator.all_reduce(memory_of(used), Op.MAX)
+        return used.tolist()
+
+    def _take_results(self, left_out: list[int], used: Optional[list[int]]) -> None:
         for gradient, staged in self._staged:
             gradient.detach().copy_(staged)
+        for index, before in self._kept.items():
+            if used is not None and not used[index]:
+                self._slots[index].parameter.grad.detach().copy_(before)
         for index in left_out:
+            if used is not None and not used[index]:
+                continue
             address = self._reducer.grad_result(index)
             # Used by no rank: none, so that no optimizer moves it by momentum or decay.
             if address is not None:
@@ -229,6 +249,7 @@ class Steps:
         self._accumulated = bytearray(len(self._slots))
         self._held = [None] * len(self._slots)
         self._staged = []
+        self._kept = {}
 
     # ---- failures, and the end -------------------------------------------------------------------
 
