@@ -27,6 +27,11 @@ Failure left_while(int32_t gone, int32_t waiting, const std::string& what) {
                             std::to_string(waiting) + " is at '" + what + "'"};
 }
 
+Failure too_large(const std::string& what, uint64_t bytes) {
+  return {NORIA_E_ARG, "'" + what + "': " + std::to_string(bytes) + " bytes are more than the " +
+                           std::to_string(kMaxFrameBytes) + " that a control message may hold"};
+}
+
 // ---- the calls ----------------------------------------------------------------------------------
 
 ControlPlane::ControlPlane(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -180,15 +185,18 @@ Outcome<Ok> ControlPlane::State::wait_until_joined() {
   return Ok{};
 }
 
+namespace {
+// What a rank says in an exchange: two texts, each behind its length.
+bool fits_message(const std::string& what, const std::string& bytes) {
+  return what.size() + bytes.size() + 2 * sizeof(uint32_t) <= kMaxFrameBytes;
+}
+}  // namespace
+
 Outcome<std::vector<std::string>> ControlPlane::State::all_gather(const std::string& what,
                                                                   const std::string& bytes,
                                                                   Nanoseconds deadline) {
   if (options_.size == 1) return std::vector<std::string>{bytes};
-  const uint64_t total = (bytes.size() + what.size() + 8) * static_cast<uint64_t>(options_.size);
-  if (total > kMaxFrameBytes)
-    return Failure{NORIA_E_ARG, "'" + what + "': " + std::to_string(options_.size) +
-                                    " ranks with " + std::to_string(bytes.size()) +
-                                    " bytes each are more than a control message may hold"};
+  if (!fits_message(what, bytes)) return settle(too_large(what, bytes.size()));
   return exchange({what, bytes, Exchange::gather}, deadline);
 }
 
@@ -196,9 +204,7 @@ Outcome<std::string> ControlPlane::State::pass_right(const std::string& what,
                                                      const std::string& bytes,
                                                      Nanoseconds deadline) {
   if (options_.size == 1) return bytes;
-  if (bytes.size() + what.size() + 8 > kMaxFrameBytes)
-    return Failure{NORIA_E_ARG, "'" + what + "': " + std::to_string(bytes.size()) +
-                                    " bytes are more than a control message may hold"};
+  if (!fits_message(what, bytes)) return settle(too_large(what, bytes.size()));
   NORIA_TRY_ASSIGN(auto left, exchange({what, bytes, Exchange::pass}, deadline));
   return std::move(left.front());
 }

@@ -49,9 +49,9 @@ class ControlPlane {
   // The numeric address by which this host reaches rank 0 (rank 0: by which the others reach it).
   const std::string& local_host() const;
 
-  // Every rank gives bytes and gets all of them in rank order; at most 16 MiB together. `what` is
-  // compared, so that ranks out of step get ORDER instead of each other's bytes. Past the deadline
-  // all ranks get TIMEOUT naming those that did not come.
+  // Every rank gives bytes and gets all of them in rank order; at most 16 MiB together, of however
+  // few ranks, else all get ARG. `what` is compared, so that ranks out of step get ORDER instead of
+  // each other's bytes. Past the deadline all ranks get TIMEOUT naming those that did not come.
   Outcome<std::vector<std::string>> all_gather(const std::string& what, const std::string& bytes,
                                                Nanoseconds deadline);
 

@@ -184,7 +184,11 @@ void ControlPlane::State::finish_gather_if_complete() {
   first->kind == Exchange::gather ? answer_gather() : answer_pass();
 }
 
+// Only here are all sizes known: a rank may give much where the others give next to nothing.
 void ControlPlane::State::answer_gather() {
+  uint64_t total = 0;
+  for (const Peer& peer : peers_) total += sizeof(uint32_t) + peer.puts.front().bytes.size();
+  if (total > kMaxFrameBytes) return commit(too_large(peers_[0].puts.front().what, total));
   PayloadWriter payload;
   std::vector<std::string> all;
   for (Peer& peer : peers_) {
@@ -192,10 +196,6 @@ void ControlPlane::State::answer_gather() {
     all.push_back(std::move(peer.puts.front().bytes));
     peer.puts.pop_front();
   }
-  if (payload.bytes().size() > kMaxFrameBytes)
-    return commit(
-        {NORIA_E_ARG, "the ranks' control messages are more than one may hold together: " +
-                          std::to_string(payload.bytes().size()) + " bytes"});
   for (Peer& peer : peers_) send(peer, FrameType::gather_all, payload.bytes());
   gathered_ = std::move(all);
   changed_.notify_all();

@@ -36,6 +36,8 @@ std::string ranks_text(const std::vector<int32_t>& ranks);  // "rank 2", "ranks 
 
 // `gone` said goodbye while `waiting` is in an exchange.
 Failure left_while(int32_t gone, int32_t waiting, const std::string& what);
+// `bytes` of one rank, or of all where all are sent together.
+Failure too_large(const std::string& what, uint64_t bytes);
 
 // A connection to rank 0 that it has accepted, with what was read beyond that.
 struct RootLink {

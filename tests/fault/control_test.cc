@@ -125,10 +125,42 @@ TEST(ControlTest, Large_gathers_pass_and_too_large_ones_are_refused) {
     auto all = (*control)->all_gather("large", mine, now_ns() + kPatience);
     ASSERT_TRUE(all.is_ok()) << all.failure().text;
     EXPECT_EQ((*all)[1], std::string(7'000'000, 'b'));
-    const auto more = (*control)->all_gather("larger", std::string(9'000'000, 'x'), now_ns());
+    const auto more =
+        (*control)->all_gather("larger", std::string(9'000'000, 'x'), now_ns() + kPatience);
     EXPECT_EQ(more.failure().code, NORIA_E_ARG);
+    EXPECT_TRUE(contains(more.failure().text, "'larger'")) << more.failure().text;
+  });
+}
+
+TEST(ControlTest, One_rank_alone_may_fill_a_gather) {
+  const Rendezvous rendezvous = make_rendezvous(3);
+  run_rank_threads(3, [&](int32_t rank) {
+    auto control = join(rendezvous, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    const size_t mine = rank == 0 ? 16'000'000 : 1;
+    const auto all = (*control)->all_gather("order", std::string(mine, 'x'), now_ns() + kPatience);
+    // Expect: the bound is that of all together, not of the largest times the ranks.
+    ASSERT_TRUE(all.is_ok()) << all.failure().text;
+    EXPECT_EQ((*all)[0].size(), 16'000'000u);
+    EXPECT_EQ((*all)[2].size(), 1u);
     (*control)->leave(now_ns() + kPatience);
   });
+}
+
+TEST(ControlTest, One_rank_that_gives_more_than_a_message_holds_is_told_to_all) {
+  for (const int32_t giver : {0, 1}) {
+    const Rendezvous rendezvous = make_rendezvous(3);
+    run_rank_threads(3, [&](int32_t rank) {
+      auto control = join(rendezvous, rank);
+      ASSERT_TRUE(control.is_ok()) << control.failure().text;
+      const size_t mine = rank == giver ? 17'000'000 : 1;
+      const auto all =
+          (*control)->all_gather("order", std::string(mine, 'x'), now_ns() + kPatience);
+      // Expect: nobody waits for the rank that could not come.
+      EXPECT_EQ(all.failure().code, NORIA_E_ARG);
+      EXPECT_TRUE(contains(all.failure().text, "'order': 17000000 bytes")) << all.failure().text;
+    });
+  }
 }
 
 TEST(ControlTest, Neighbours_pass_on_more_than_all_ranks_could_be_sent) {
