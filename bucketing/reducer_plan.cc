@@ -223,12 +223,11 @@ Outcome<Ok> Reducer::adopt_arrival() {
 // keeps it.
 Outcome<Ok> Reducer::install_plan() {
   build_collective();
-  auto readiness = std::make_unique<Readiness>(plan_, plan_tensors(), collective_.segments);
-  collective_.pending = readiness->pending();
+  readiness_ = std::make_unique<Readiness>(plan_, plan_tensors(), collective_.segments);
+  collective_.pending = readiness_->pending();
   if (Ring* ring = host_.engine->ring(); ring != nullptr)
     NORIA_TRY(ring->exchange_parts(collective_, now_ns() + host_.start_timeout));
   describe_buckets();
-  readiness_ = std::move(readiness);
   expect_fires();
   return Ok{};
 }
