@@ -11,6 +11,13 @@
 namespace noria::bucketing {
 namespace {
 
+// What a bucket of the dtype costs, by its bytes in the arena: those that travel may be fewer.
+LinkCurve curve_for(noria_dtype dtype, LinkCurve link, noria_dtype wire_dtype) {
+  if (wire_dtype != 0 && dtype == NORIA_FLOAT32)
+    link.bytes_per_us *= static_cast<double>(dtype_bytes(dtype)) / dtype_bytes(wire_dtype);
+  return link;
+}
+
 // What lies between two possible edges.
 struct Atom {
   uint64_t bytes = 0;
@@ -94,8 +101,10 @@ class EdgeSearch {
 };
 
 void cut_line(std::span<const PlanTensor> tensors, std::span<const uint32_t> line,
-              std::span<const uint32_t> ready_us, const LinkCurve& curve,
+              std::span<const uint32_t> ready_us, const LinkCurve& link, noria_dtype wire_dtype,
               std::vector<Bucket>& buckets) {
+  if (line.empty()) return;
+  const LinkCurve curve = curve_for(tensors[line[0]].dtype, link, wire_dtype);
   const std::vector<Atom> atoms = atoms_of(tensors, line, ready_us);
   size_t atom = 0, next = 0;
   for (const size_t edge : EdgeSearch(atoms, curve).run()) {
@@ -118,29 +127,32 @@ double ready_of(const Bucket& bucket, std::span<const uint32_t> ready_us) {
 
 }  // namespace
 
-double modelled_end_us(const Plan& plan, std::span<const uint32_t> ready_us,
-                       const LinkCurve& curve) {
+double modelled_end_us(const Plan& plan, std::span<const uint32_t> ready_us, const LinkCurve& curve,
+                       noria_dtype wire_dtype) {
   double end = 0;
   for (const Bucket& bucket : plan.buckets)
-    end = std::max(end, ready_of(bucket, ready_us)) + curve.us(bucket.bytes);
+    end = std::max(end, ready_of(bucket, ready_us)) +
+          curve_for(bucket.dtype, curve, wire_dtype).us(bucket.bytes);
   return end;
 }
 
 Plan plan_by_times(std::span<const PlanTensor> tensors, std::span<const uint32_t> fill_order,
-                   const PlanCaps& caps, std::span<const uint32_t> ready_us,
-                   const LinkCurve& curve) {
+                   const PlanCaps& caps, std::span<const uint32_t> ready_us, const LinkCurve& curve,
+                   noria_dtype wire_dtype) {
   std::array<std::vector<uint32_t>, kPlanDtypes> lines;
   for (const uint32_t index : fill_order)
     lines[static_cast<size_t>(tensors[index].dtype)].push_back(index);
   Plan searched;
-  for (const auto& line : lines) cut_line(tensors, line, ready_us, curve, searched.buckets);
+  for (const auto& line : lines)
+    cut_line(tensors, line, ready_us, curve, wire_dtype, searched.buckets);
   lay_out(searched, tensors, 1);
   Plan as_ddp = plan_buckets(PlanKind::planned, tensors, fill_order, caps);
   launch_in_order(searched, ready_us);
   launch_in_order(as_ddp, ready_us);
-  return modelled_end_us(as_ddp, ready_us, curve) < modelled_end_us(searched, ready_us, curve)
-             ? as_ddp
-             : searched;
+  const auto end_of = [&](const Plan& plan) {
+    return modelled_end_us(plan, ready_us, curve, wire_dtype);
+  };
+  return end_of(as_ddp) < end_of(searched) ? as_ddp : searched;
 }
 
 }  // namespace noria::bucketing

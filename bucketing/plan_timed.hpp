@@ -7,6 +7,8 @@
 // a walk backwards. DDP's plan is among the candidates, so that the result is never worse than it
 // in the model.
 //
+// A bucket costs its bytes as they travel: half of float32's where `wire_dtype` has two.
+//
 // Edges lie between tensors. Of a dtype with more than kMostEdges tensors neighbours are taken
 // together, so that time stays linear in tensors plus kMostEdges squared.
 //
@@ -24,13 +26,14 @@ namespace noria::bucketing {
 
 inline constexpr size_t kMostEdges = 1024;
 
-// When the last bucket has arrived, in microseconds since the step began.
-double modelled_end_us(const Plan& plan, std::span<const uint32_t> ready_us,
-                       const LinkCurve& curve);
+// When the last bucket has arrived, in microseconds since the step began. `wire_dtype`: of what is
+// float32 here; 0: as it is.
+double modelled_end_us(const Plan& plan, std::span<const uint32_t> ready_us, const LinkCurve& curve,
+                       noria_dtype wire_dtype = 0);
 
 // `fill_order` gives the arena: tensors lie without gaps in it, whatever the edges.
 Plan plan_by_times(std::span<const PlanTensor> tensors, std::span<const uint32_t> fill_order,
-                   const PlanCaps& caps, std::span<const uint32_t> ready_us,
-                   const LinkCurve& curve);
+                   const PlanCaps& caps, std::span<const uint32_t> ready_us, const LinkCurve& curve,
+                   noria_dtype wire_dtype = 0);
 
 }  // namespace noria::bucketing

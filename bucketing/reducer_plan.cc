@@ -190,7 +190,8 @@ Plan Reducer::plan_after(const ArrivalTimes& times, bool are_views_out) const {
   const std::vector<uint32_t> fill_order =
       are_views_out ? reverse_registration(tensors.size()) : times.order;
   Plan next = config_.plan == PlanKind::planned
-                  ? plan_by_times(tensors, fill_order, config_.caps, times.ready_us, link_)
+                  ? plan_by_times(tensors, fill_order, config_.caps, times.ready_us, link_,
+                                  config_.wire_dtype)
                   : plan_buckets(config_.plan, tensors, fill_order, config_.caps);
   if (config_.plan != PlanKind::planned) launch_in_order(next, times.places());
   return next;

@@ -39,6 +39,15 @@ TEST(PlanTimed, The_model_sends_each_bucket_when_it_is_full_and_the_link_is_free
   EXPECT_DOUBLE_EQ(end_of(plan, {10, 12, 11}, curve), 35);
 }
 
+TEST(PlanTimed, The_model_counts_bytes_as_they_travel) {
+  Plan plan;
+  plan.buckets = {{.dtype = NORIA_FLOAT32, .bytes = 1000, .tensors = {0}},
+                  {.dtype = NORIA_FLOAT64, .bytes = 500, .tensors = {1}}};
+  const LinkCurve curve{.alpha_us = 5, .bytes_per_us = 100};
+  // Expect: 5 + 5 for 500 bytes of bfloat16, and 5 + 5 for 500 that travel as they are.
+  EXPECT_DOUBLE_EQ(modelled_end_us(plan, Times{10, 12}, curve, NORIA_BFLOAT16), 30);
+}
+
 TEST(PlanTimed, C38_What_is_ready_far_apart_is_not_fused) {
   // Three together, a long pause, two together; the fixed cost is small against the pause.
   const Plan plan =
@@ -156,6 +165,23 @@ TEST(PlanTimed, Tensors_stay_where_they_are_whatever_the_edges) {
       expected += tensor.numel * dtype_bytes(tensor.dtype);
     EXPECT_EQ(bytes, expected);
   }
+}
+
+TEST(PlanTimed, Half_the_bytes_on_the_wire_are_a_link_of_twice_the_rate) {
+  std::mt19937_64 random(17);
+  size_t other_edges = 0;
+  for (unsigned round = 0; round < 100; ++round) {
+    const Pass pass = random_pass(random, 60, true);
+    LinkCurve twice = pass.curve;
+    twice.bytes_per_us *= 2;
+    const Plan narrow =
+        plan_by_times(pass.tensors, pass.fill_order, {}, pass.ready, pass.curve, NORIA_FLOAT16);
+    const Plan fast = plan_by_times(pass.tensors, pass.fill_order, {}, pass.ready, twice);
+    EXPECT_EQ(fingerprint_of(narrow), fingerprint_of(fast)) << round;
+    other_edges += fingerprint_of(narrow) != fingerprint_of(planned(pass, {}));
+  }
+  // Expect: it matters.
+  EXPECT_GT(other_edges, 10u);
 }
 
 TEST(PlanTimed, A_hundred_thousand_tensors_have_few_enough_edges) {
