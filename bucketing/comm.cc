@@ -134,11 +134,11 @@ Outcome<std::unique_ptr<Comm>> Comm::split(int32_t color, int32_t key) {
   config.rank = static_cast<int32_t>(self - members.begin());
   config.size = static_cast<int32_t>(members.size());
 
-  // The first of each color says where its ranks meet, by the way that it reached the parent's.
+  // The first of each color says where its ranks meet: where the parent's ring reaches it.
   const bool is_first = color != NORIA_SPLIT_NOCOLOR && config.rank == 0 && config.size > 1;
   const auto made = [&]() -> Outcome<std::string> {
     if (!is_first) return std::string();
-    NORIA_TRY_ASSIGN(const noria_unique_id id, make_unique_id_at(control_->local_host()));
+    NORIA_TRY_ASSIGN(const noria_unique_id id, make_unique_id_at(host_));
     return std::string(id.bytes, sizeof id.bytes);
   }();
   PayloadWriter meeting;
@@ -162,14 +162,14 @@ Outcome<std::unique_ptr<Comm>> Comm::split(int32_t color, int32_t key) {
 }
 
 Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {
-  std::string host = control_->local_host();
+  host_ = control_->local_host();
   std::unique_ptr<transport::Domain> domain;
   const auto set_up = [&]() -> Outcome<Ok> {
     if (!bad_params.empty()) return Failure{NORIA_E_ARG, bad_params};
     if (transport::is_interface_asked_for(params_)) {
       auto interface = transport::choose_interface(transport::list_interfaces(), params_);
       if (!interface) return Failure{NORIA_E_NET, interface.failure()};
-      host = interface->host;
+      host_ = interface->host;
     }
     NORIA_TRY_ASSIGN(domain, open_device());
     return Ok{};
@@ -180,7 +180,7 @@ Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {
     NORIA_TRY(agree("open the trace", start_timeline(clock), deadline));
   }
 
-  auto ring = Ring::connect(*domain, *control_, params_, host, deadline);
+  auto ring = Ring::connect(*domain, *control_, params_, host_, deadline);
   if (!ring) return control_->settle(ring.failure());
   return agree("start", start_engine(std::move(domain), std::move(*ring)), deadline);
 }

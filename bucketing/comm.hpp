@@ -84,6 +84,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Params params_;
   int32_t rank_ = 0;
   int32_t size_ = 1;
+  std::string host_;  // by which the other ranks reach this one; empty with one rank
   Nanoseconds start_timeout_ = 0;
   Nanoseconds collective_timeout_ = 0;
   OpenSteps open_steps_;
