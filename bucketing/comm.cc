@@ -45,6 +45,13 @@ Nanoseconds milliseconds(uint32_t given, uint64_t otherwise) {
   return static_cast<Nanoseconds>(given != 0 ? given : otherwise) * 1'000'000;
 }
 
+// As split()'s ranks tell it to each other.
+noria_unique_id unique_id_of(const std::string& bytes) {
+  noria_unique_id id{};
+  std::memcpy(id.bytes, bytes.data(), std::min(bytes.size(), sizeof id.bytes));
+  return id;
+}
+
 Outcome<std::unique_ptr<ControlPlane>> meet(const Rendezvous& rendezvous, bool has_id,
                                             Nanoseconds deadline) {
   ControlPlane::Options options{.rank = rendezvous.rank,
@@ -144,17 +151,19 @@ Outcome<std::unique_ptr<Comm>> Comm::split(int32_t color, int32_t key) {
   PayloadWriter meeting;
   meeting.put_i32(made ? NORIA_OK : made.failure().code);
   meeting.put_text(made ? *made : made.failure().text);
-  NORIA_TRY_ASSIGN(const std::vector<std::string> meetings,
-                   gather("split: where to meet", meeting.bytes()));
+  const auto meetings = gather("split: where to meet", meeting.bytes());
+  if (!meetings) {
+    if (is_first && made) drop_reservation(*read_unique_id(unique_id_of(*made), 0, config.size));
+    return meetings.failure();
+  }
   if (color == NORIA_SPLIT_NOCOLOR) return std::unique_ptr<Comm>();
 
   const int32_t first = members.front().second;
-  PayloadReader reader(meetings[static_cast<size_t>(first)]);
+  PayloadReader reader((*meetings)[static_cast<size_t>(first)]);
   const int32_t code = reader.take_i32();
   const std::string text = reader.take_text();
   if (code != NORIA_OK) return Failure{code, on_rank(first, text)};
-  noria_unique_id id{};
-  std::memcpy(id.bytes, text.data(), std::min(text.size(), sizeof id.bytes));
+  const noria_unique_id id = unique_id_of(text);
   config.id = config.size > 1 ? &id : nullptr;
   config.start_timeout_ms = static_cast<uint32_t>(start_timeout_ / 1'000'000);
   config.collective_timeout_ms = static_cast<uint32_t>(collective_timeout_ / 1'000'000);
