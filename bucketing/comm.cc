@@ -88,6 +88,11 @@ void Comm::end() {
 // ---- life ---------------------------------------------------------------------------------------
 
 Outcome<std::unique_ptr<Comm>> Comm::create(const noria_comm_config& config) {
+  return make(config, "");
+}
+
+Outcome<std::unique_ptr<Comm>> Comm::make(const noria_comm_config& config,
+                                          const std::string& trace_name) {
   auto loaded = load_params(environ);
   const std::string bad_params = loaded ? "" : loaded.failure();
   const Params params = loaded ? *loaded : params_to_meet_by();
@@ -98,13 +103,14 @@ Outcome<std::unique_ptr<Comm>> Comm::create(const noria_comm_config& config) {
     return bad_params.empty() ? rendezvous.failure() : Failure{NORIA_E_ARG, bad_params};
 
   std::unique_ptr<Comm> comm(new Comm(params, rendezvous->rank, rendezvous->size));
+  comm->trace_name_ = trace_name;
   comm->start_timeout_ = milliseconds(config.start_timeout_ms, params.start_timeout_ms);
   comm->collective_timeout_ =
       milliseconds(config.collective_timeout_ms, params.collective_timeout_ms);
   if (comm->size_ == 1) {
     if (config.id != nullptr) drop_reservation(*rendezvous);
     if (!bad_params.empty()) return Failure{NORIA_E_ARG, bad_params};
-    NORIA_TRY(comm->start_timeline({}));
+    NORIA_TRY(comm->start_timeline(Timeline::make_group(), {}));
     NORIA_TRY(comm->start_engine(nullptr, nullptr));
     return comm;
   }
@@ -125,6 +131,7 @@ Outcome<std::unique_ptr<Comm>> Comm::split(int32_t color, int32_t key) {
   wish.put_i32(color);
   wish.put_i32(key);
   NORIA_TRY_ASSIGN(const std::vector<std::string> wishes, gather("split", wish.bytes()));
+  const std::string trace_name = Timeline::split_name(trace_name_, splits_++, color);
   std::vector<std::pair<int32_t, int32_t>> members;  // key, rank here
   for (int32_t rank = 0; rank < size_; ++rank) {
     PayloadReader reader(wishes[static_cast<size_t>(rank)]);
@@ -167,7 +174,7 @@ Outcome<std::unique_ptr<Comm>> Comm::split(int32_t color, int32_t key) {
   config.id = config.size > 1 ? &id : nullptr;
   config.start_timeout_ms = static_cast<uint32_t>(start_timeout_ / 1'000'000);
   config.collective_timeout_ms = static_cast<uint32_t>(collective_timeout_ / 1'000'000);
-  return create(config);
+  return make(config, trace_name);
 }
 
 Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {
@@ -186,7 +193,9 @@ Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {
   NORIA_TRY(agree("open the device", set_up(), deadline));
   if (is_traced_) {
     NORIA_TRY_ASSIGN(const ClockOffset clock, measure_clock(*control_, read_boot_id(), deadline));
-    NORIA_TRY(agree("open the trace", start_timeline(clock), deadline));
+    NORIA_TRY_ASSIGN(const std::vector<std::string> groups,
+                     control_->all_gather("name the trace", Timeline::make_group(), deadline));
+    NORIA_TRY(agree("open the trace", start_timeline(groups[0], clock), deadline));
   }
 
   auto ring = Ring::connect(*domain, *control_, params_, host_, deadline);
@@ -221,10 +230,12 @@ Outcome<Ok> Comm::start_engine(std::unique_ptr<transport::Domain> domain,
   return Ok{};
 }
 
-Outcome<Ok> Comm::start_timeline(const ClockOffset& clock) {
+Outcome<Ok> Comm::start_timeline(const std::string& group, const ClockOffset& clock) {
   if (params_.trace.empty()) return Ok{};
-  NORIA_TRY_ASSIGN(timeline_,
-                   Timeline::create(params_.trace, {.rank = rank_, .size = size_, .clock = clock}));
+  if (trace_name_.empty()) trace_name_ = Timeline::next_name();
+  NORIA_TRY_ASSIGN(
+      timeline_, Timeline::create(params_.trace + trace_name_,
+                                  {.rank = rank_, .size = size_, .group = group, .clock = clock}));
   return Ok{};
 }
 

@@ -71,11 +71,14 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
  private:
   Outcome<std::vector<std::string>> gather(const std::string& what, const std::string& bytes);
+  // `trace_name` is as in Timeline::split_name(); empty where it was not split off.
+  static Outcome<std::unique_ptr<Comm>> make(const noria_comm_config& config,
+                                             const std::string& trace_name);
   Comm(const Params& params, int32_t rank, int32_t size);
   Outcome<Ok> connect(const std::string& bad_params, Nanoseconds deadline);
   Outcome<std::unique_ptr<transport::Domain>> open_device();
   Outcome<Ok> start_engine(std::unique_ptr<transport::Domain> domain, std::unique_ptr<Ring> ring);
-  Outcome<Ok> start_timeline(const ClockOffset& clock);
+  Outcome<Ok> start_timeline(const std::string& group, const ClockOffset& clock);
   // All ranks get the failure of the lowest rank that has one.
   Outcome<Ok> agree(const std::string& what, const Outcome<Ok>& mine, Nanoseconds deadline);
   Outcome<Ok> fill(Collective& collective, Kind kind, int32_t root, const Part* part) const;
@@ -88,6 +91,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Nanoseconds start_timeout_ = 0;
   Nanoseconds collective_timeout_ = 0;
   OpenSteps open_steps_;
+  uint32_t splits_ = 0;                 // so many calls of split(), on every rank
+  std::string trace_name_;              // stands behind NORIA_TRACE in the file's name
   bool is_traced_ = false;              // some rank's NORIA_TRACE is set; known after agree()
   std::unique_ptr<Timeline> timeline_;  // null where this rank's is not
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/fd.hpp"
 #include "base/log.hpp"
 
@@ -77,7 +78,7 @@ std::string host_name() {
 }
 
 std::string head_of(const Timeline::Owner& owner) {
-  return "{\"noria_trace\":1,\"host\":\"" + host_name() + "\"," +
+  return "{\"noria_trace\":1,\"host\":\"" + host_name() + "\",\"group\":\"" + owner.group + "\"," +
          fields(std::array<Field, 6>{{{"pid", ::getpid()},
                                       {"rank", owner.rank},
                                       {"ranks", owner.size},
@@ -98,13 +99,6 @@ bool write_all(int fd, const std::string& text) {
   return true;
 }
 
-std::string file_of(const std::string& path, int32_t rank) {
-  static constinit std::atomic<uint32_t> communicators{0};
-  const uint32_t before = communicators.fetch_add(1, std::memory_order_relaxed);
-  return path + (before == 0 ? "" : ".comm" + std::to_string(before)) + ".rank" +
-         std::to_string(rank) + ".jsonl";
-}
-
 }  // namespace
 
 Timeline::Timeline(std::string file, const Owner& owner)
@@ -115,8 +109,23 @@ Timeline::~Timeline() {
   write_or_warn();
 }
 
+std::string Timeline::make_group() {
+  return std::to_string(::getpid()) + "-" + std::to_string(now_ns());
+}
+
+std::string Timeline::next_name() {
+  static constinit std::atomic<uint32_t> communicators{0};
+  const uint32_t before = communicators.fetch_add(1, std::memory_order_relaxed);
+  return before == 0 ? "" : ".comm" + std::to_string(before);
+}
+
+std::string Timeline::split_name(const std::string& parent, uint32_t split, int32_t color) {
+  return parent + ".split" + std::to_string(split) + ".color" + std::to_string(color);
+}
+
 Outcome<std::unique_ptr<Timeline>> Timeline::create(const std::string& path, const Owner& owner) {
-  std::unique_ptr<Timeline> timeline(new Timeline(file_of(path, owner.rank), owner));
+  std::unique_ptr<Timeline> timeline(
+      new Timeline(path + ".rank" + std::to_string(owner.rank) + ".jsonl", owner));
   NORIA_TRY(timeline->start());
   return timeline;
 }

@@ -1,11 +1,11 @@
 // Timeline: the last steps of a communicator's reducers, kept in memory and written as JSON lines.
 //
-// The first line says whose steps these are and how far the rank's clock is from rank 0's; each
-// other line is a step with its buckets, under the names of observe.h. The file is there from the
-// start, so that a path that cannot be written is told at once, and it is always whole: it is
-// written anew beside itself and moved into place, after steps 1, 2, 4, 8 and so on, after every
-// kSteps steps, after a step that failed, and at the end. What is older than kSteps steps, or than
-// kBytes, is dropped.
+// The first line says whose steps these are, of which group of ranks, and how far the rank's clock
+// is from rank 0's; each other line is a step with its buckets, under the names of observe.h. The
+// file is there from the start, so that a path that cannot be written is told at once, and it is
+// always whole: it is written anew beside itself and moved into place, after steps 1, 2, 4, 8 and
+// so on, after every kSteps steps, after a step that failed, and at the end. What is older than
+// kSteps steps, or than kBytes, is dropped.
 //
 // Cost: a step is put into words after its end, some microseconds a bucket; none where no Timeline
 // is.
@@ -35,11 +35,19 @@ class Timeline {
   struct Owner {
     int32_t rank = 0;
     int32_t size = 1;
+    std::string group;  // the same on all ranks of the communicator, and of no other
     ClockOffset clock;
   };
 
-  // Writes `path`.rank0.jsonl, or `path`.comm1.rank0.jsonl for the process's second communicator
-  // that asks. ARG where that cannot be written.
+  // What makes a group that nobody has: rank 0 calls it for all.
+  static std::string make_group();
+  // Of a communicator that was not split off another: "", and ".comm1" for the process's second
+  // one that asks.
+  static std::string next_name();
+  // Of one that was: the ranks of a color share it, and no others do.
+  static std::string split_name(const std::string& parent, uint32_t split, int32_t color);
+
+  // Writes `path`.rank0.jsonl. ARG where that cannot be written.
   static Outcome<std::unique_ptr<Timeline>> create(const std::string& path, const Owner& owner);
   ~Timeline();
   Timeline(const Timeline&) = delete;

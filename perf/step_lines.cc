@@ -93,6 +93,7 @@ StepLines parse_step_lines(const std::string& text, const std::string& file) {
         if (json.at("noria_trace") != 1)
           throw usage_error(file + ":1: is of another version of noria");
         lines.ranks = json.at("ranks");
+        lines.group = json.at("group");
         lines.rank.rank = json.at("rank");
         lines.rank.host = json.at("host");
         clock = {.offset_ns = json.at("clock_offset_ns"),
@@ -122,6 +123,11 @@ Timeline join_ranks(std::vector<StepLines> ranks) {
                         std::to_string(lines.ranks) + ", rank " +
                         std::to_string(ranks.front().rank.rank) + " one of " +
                         std::to_string(ranks.front().ranks) + ": give the files of one job");
+    if (lines.group != ranks.front().group)
+      throw usage_error("rank " + std::to_string(lines.rank.rank) +
+                        " is of another group than rank " +
+                        std::to_string(ranks.front().rank.rank) +
+                        ": give the files of one communicator, of one run");
     if (!timeline.ranks.empty() && timeline.ranks.back().rank == lines.rank.rank)
       throw usage_error("two files are of rank " + std::to_string(lines.rank.rank) +
                         ": give one of each rank");

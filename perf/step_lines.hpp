@@ -14,6 +14,7 @@ namespace noria::perf {
 
 struct StepLines {
   int ranks = 0;      // of the communicator
+  std::string group;  // tells it from others
   TimelineRank rank;  // times are on rank 0's clock
 };
 

@@ -5,13 +5,19 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "tests/support/job.hpp"
 
 namespace noria::test {
 namespace {
+
+namespace fs = std::filesystem;
 
 class SizesTest : public ::testing::TestWithParam<int32_t> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, SizesTest, ::testing::Values(2, 3, 4, 8));
@@ -324,6 +330,35 @@ TEST(CommTest, A_child_outlives_its_parent_and_fails_alone) {
     EXPECT_NORIA(noria_barrier(grandchild, nullptr, nullptr));
     noria_comm_destroy(grandchild);
   });
+}
+
+TEST(CommTest, Groups_of_a_split_write_traces_of_their_own) {
+  std::string folder = (fs::temp_directory_path() / "noria_split_XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  setenv("NORIA_TRACE", (folder + "/job").c_str(), 1);
+  run_job(4, [](JobRank& self) {
+    noria_comm* child = nullptr;
+    ASSERT_NORIA(noria_comm_split(self.comm, self.rank / 2, 0, &child));
+    noria_comm_destroy(child);
+  });
+  unsetenv("NORIA_TRACE");
+  // Expect: a file for each rank of each group, and each group under an identity of its own.
+  std::map<std::string, std::set<std::string>> files_of_groups;
+  for (const fs::directory_entry& file : fs::directory_iterator(folder)) {
+    std::string head;
+    std::getline(std::ifstream(file.path()), head);
+    const size_t at = head.find("\"group\":"), end = head.find(',', at);
+    ASSERT_NE(at, std::string::npos) << head;
+    files_of_groups[head.substr(at, end - at)].insert(file.path().filename().string());
+  }
+  fs::remove_all(folder);
+  std::set<std::set<std::string>> groups;
+  for (const auto& [group, files] : files_of_groups) groups.insert(files);
+  EXPECT_EQ(groups,
+            (std::set<std::set<std::string>>{
+                {"job.rank0.jsonl", "job.rank1.jsonl", "job.rank2.jsonl", "job.rank3.jsonl"},
+                {"job.split0.color0.rank0.jsonl", "job.split0.color0.rank1.jsonl"},
+                {"job.split0.color1.rank0.jsonl", "job.split0.color1.rank1.jsonl"}}));
 }
 
 TEST(CommTest, A_bad_color_is_told_on_all_ranks) {

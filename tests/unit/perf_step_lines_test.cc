@@ -9,9 +9,10 @@
 namespace noria::perf {
 namespace {
 
-std::string head(int rank, int ranks, int64_t offset_ns, int64_t error_ns) {
-  return R"({"noria_trace":1,"host":"a","pid":1,"rank":)" + std::to_string(rank) +
-         ",\"ranks\":" + std::to_string(ranks) +
+std::string head(int rank, int ranks, int64_t offset_ns, int64_t error_ns,
+                 const std::string& group = "1-1") {
+  return R"({"noria_trace":1,"host":"a","group":")" + group + R"(","pid":1,"rank":)" +
+         std::to_string(rank) + ",\"ranks\":" + std::to_string(ranks) +
          ",\"clock_offset_ns\":" + std::to_string(offset_ns) +
          ",\"clock_error_ns\":" + std::to_string(error_ns) + ",\"clock_measured_ns\":0}\n";
 }
@@ -105,6 +106,9 @@ TEST(Step_lines, Ranks_are_joined_in_order_and_only_those_of_one_job) {
   EXPECT_EQ(join_ranks({one}).title, "Steps of 1 of 2 ranks");
   EXPECT_NE(refusal({one, one}).find("two files are of rank 1"), std::string::npos);
   EXPECT_NE(refusal({zero, parse_step_lines(head(1, 3, 0, 0), "c")}).find("rank 1 is one of 3"),
+            std::string::npos);
+  EXPECT_NE(refusal({zero, parse_step_lines(head(1, 2, 0, 0, "1-2"), "c")})
+                .find("rank 1 is of another group than rank 0: give the files of one communicator"),
             std::string::npos);
 }
 

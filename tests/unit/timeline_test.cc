@@ -24,8 +24,9 @@ class TimelineTest : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   std::unique_ptr<Timeline> create(int32_t rank = 0) {
-    auto made = Timeline::create((folder_ / "job").string(),
-                                 {.rank = rank, .size = 2, .clock = {.offset = -5, .error = 3}});
+    auto made = Timeline::create(
+        (folder_ / "job").string(),
+        {.rank = rank, .size = 2, .group = "7-8", .clock = {.offset = -5, .error = 3}});
     EXPECT_TRUE(made.is_ok()) << made.failure().text;
     return std::move(made).value();
   }
@@ -52,7 +53,16 @@ TEST_F(TimelineTest, The_file_says_whose_it_is_from_the_start) {
   EXPECT_NE(lines[0].find("\"rank\":1,\"ranks\":2,\"clock_offset_ns\":-5,\"clock_error_ns\":3"),
             std::string::npos)
       << lines[0];
-  EXPECT_TRUE(timeline->file().ends_with(".rank1.jsonl")) << timeline->file();
+  EXPECT_NE(lines[0].find("\"group\":\"7-8\","), std::string::npos) << lines[0];
+  EXPECT_EQ(timeline->file(), (folder_ / "job.rank1.jsonl").string());
+}
+
+TEST_F(TimelineTest, Communicators_of_a_process_and_colors_of_a_split_have_names_of_their_own) {
+  EXPECT_EQ(Timeline::next_name(), "");
+  EXPECT_EQ(Timeline::next_name(), ".comm1");
+  const std::string child = Timeline::split_name(".comm1", 0, 7);
+  EXPECT_EQ(child, ".comm1.split0.color7");
+  EXPECT_EQ(Timeline::split_name(child, 2, 0), ".comm1.split0.color7.split2.color0");
 }
 
 TEST_F(TimelineTest, A_step_is_a_line_with_its_buckets) {
