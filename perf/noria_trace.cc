@@ -3,8 +3,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "perf/command_line.hpp"
 #include "perf/nccl_tests_json.hpp"
@@ -12,6 +14,8 @@
 
 namespace noria::perf {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr const char* kName = "noria_trace";
 constexpr const char* kHelp =
@@ -24,6 +28,9 @@ constexpr const char* kHelp =
     "Exit: 0 all right, 2 usage, or a file that is not what it should be.";
 
 StepLines read_rank(const std::string& path) {
+  std::error_code unknown;  // is told when it is opened
+  if (fs::is_directory(path, unknown))
+    throw usage_error(path + ": is a directory; give the files in it, as " + path + "/*.jsonl");
   std::ifstream file(path, std::ios::binary);
   if (!file) throw usage_error(path + ": cannot be read: " + std::strerror(errno));
   return parse_step_lines(std::string(std::istreambuf_iterator<char>(file), {}), path);

@@ -98,8 +98,12 @@ TEST_F(NoriaTrace, Overlap_perf_draws_its_last_steps_itself) {
 
 TEST_F(NoriaTrace, Bad_input_is_one_line_and_exit_2) {
   std::ofstream(in_folder("odd")) << "hello\n";
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {}, {in_folder("absent")}, {in_folder("odd")}, {in_folder("odd"), "--html", ""}}) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {in_folder("absent")},
+                                             {in_folder("odd")},
+                                             {in_folder("")},
+                                             {in_folder("odd"), "--html", ""}}) {
     std::vector<std::string> command{"noria_trace"};
     command.insert(command.end(), arguments.begin(), arguments.end());
     const ToolEnd end = run_tool_to_end(command);
