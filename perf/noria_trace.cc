@@ -36,6 +36,14 @@ StepLines read_rank(const std::string& path) {
   return parse_step_lines(std::string(std::istreambuf_iterator<char>(file), {}), path);
 }
 
+// By the file, not by its name: a link to an input is the input.
+void require_other_file(const std::string& output, const std::vector<std::string>& inputs) {
+  std::error_code absent;  // is no input
+  for (const std::string& input : inputs)
+    if (!output.empty() && fs::equivalent(output, input, absent))
+      throw usage_error(output + ": is one of the files that are read; write to another");
+}
+
 int body(int argc, char** argv) {
   std::vector<std::string> files;
   std::string chrome, html;
@@ -44,6 +52,11 @@ int body(int argc, char** argv) {
   app.add_option("--chrome", chrome, "write a Chrome trace for Perfetto")->check(file_name());
   app.add_option("--html", html, "write a page for a browser")->check(file_name());
   if (parse_command_line(app, argc, argv)) return 0;
+
+  require_other_file(chrome, files);
+  require_other_file(html, files);
+  if (!html.empty() && html == chrome)
+    throw usage_error(html + ": --html and --chrome name the same file");
 
   std::vector<StepLines> ranks;
   for (const std::string& file : files) ranks.push_back(read_rank(file));

@@ -112,5 +112,22 @@ TEST_F(NoriaTrace, Bad_input_is_one_line_and_exit_2) {
   }
 }
 
+TEST_F(NoriaTrace, No_file_that_it_reads_is_written_over) {
+  const std::string input = in_folder("job"), link = in_folder("link");
+  std::ofstream(input) << "steps\n";
+  fs::create_symlink(input, link);
+  for (const char* flag : {"--html", "--chrome"})
+    for (const std::string& output : {input, link}) {
+      const ToolEnd end = run_tool_to_end({"noria_trace", input, flag, output});
+      EXPECT_EQ(end.exit_code, 2) << end.err;
+      EXPECT_NE(end.err.find("is one of the files that are read"), std::string::npos) << end.err;
+      EXPECT_EQ(text_of(input), "steps\n");
+    }
+  const std::string both = in_folder("both");
+  const ToolEnd end = run_tool_to_end({"noria_trace", input, "--html", both, "--chrome", both});
+  EXPECT_EQ(end.exit_code, 2) << end.err;
+  EXPECT_NE(end.err.find("name the same file"), std::string::npos) << end.err;
+}
+
 }  // namespace
 }  // namespace noria::perf
