@@ -25,7 +25,7 @@ constexpr const char* kHelp =
     "  noria_trace /tmp/job.rank*.jsonl --html job.html --chrome job.json\n"
     "Without --html and --chrome it prints a line a step. Ranks of several hosts are put on the "
     "clock of rank 0; how far off a rank may be is said in the page and in the trace.\n"
-    "Exit: 0 all right, 2 usage, or a file that is not what it should be.";
+    "Exit: 0 all right, 2 usage, a file that is not what it should be, or no step in any.";
 
 StepLines read_rank(const std::string& path) {
   std::error_code unknown;  // is told when it is opened
@@ -61,6 +61,7 @@ int body(int argc, char** argv) {
   std::vector<StepLines> ranks;
   for (const std::string& file : files) ranks.push_back(read_rank(file));
   const Timeline timeline = join_ranks(std::move(ranks));
+  require_steps(timeline);
   if (!chrome.empty()) write_file(chrome, chrome_trace(timeline));
   if (!html.empty()) write_file(html, timeline_page(timeline));
   if (chrome.empty() && html.empty()) std::fputs(step_table(timeline).c_str(), stdout);

@@ -138,12 +138,23 @@ Timeline join_ranks(std::vector<StepLines> ranks) {
   return timeline;
 }
 
+void require_steps(const Timeline& timeline) {
+  for (const TimelineRank& rank : timeline.ranks)
+    if (!rank.steps.empty()) return;
+  throw usage_error(
+      "no step was recorded in these files: a reducer's steps are, single collectives are not; "
+      "those of a process's further communicators are in files with .commN in the name, those of "
+      "a split's with .splitN.colorN");
+}
+
 std::string step_table(const Timeline& timeline) {
   std::string text = "# " + timeline.title + "; of each step, the rank that took longest\n" +
                      "#            step    rank    step ms  backward ms   comm ms  exposed ms\n";
   std::vector<double> steps, exposed;
-  if (timeline.ranks.empty()) return text;
-  for (const TimelineStep& first : timeline.ranks.front().steps) {
+  const auto rank = std::find_if(timeline.ranks.begin(), timeline.ranks.end(),
+                                 [](const TimelineRank& one) { return !one.steps.empty(); });
+  if (rank == timeline.ranks.end()) return text;
+  for (const TimelineStep& first : rank->steps) {
     const StepOfRank slowest = slowest_rank(timeline, first.name);
     int64_t wire_ns = 0;
     for (const TimelineBucket& bucket : slowest.step->buckets) wire_ns += bucket.wire_ns;

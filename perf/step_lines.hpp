@@ -25,7 +25,10 @@ StepLines parse_step_lines(const std::string& text, const std::string& file);
 // The ranks in order. Throws ToolError (usage) where files are of different jobs, or of one rank.
 Timeline join_ranks(std::vector<StepLines> ranks);
 
-// A line a step: the slowest rank's times, and which rank that was.
+// Throws ToolError (usage) where no rank has a step, and says where they may be.
+void require_steps(const Timeline& timeline);
+
+// A line a step of the first rank that has any: the slowest rank's times, and which rank that was.
 std::string step_table(const Timeline& timeline);
 
 }  // namespace noria::perf

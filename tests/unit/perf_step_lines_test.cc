@@ -126,7 +126,32 @@ TEST(Step_table, Names_the_slowest_rank_of_each_step) {
   EXPECT_NE(table.find("# median: step 0.190 ms, exposed 0.090 ms"), std::string::npos) << table;
 }
 
-TEST(Step_table, Of_nothing_is_a_head) { EXPECT_TRUE(step_table({}).starts_with("#")); }
+TEST(Step_table, Is_of_the_first_rank_that_has_steps) {
+  const std::string table =
+      step_table(join_ranks({parse_step_lines(head(0, 2, 0, 0), "a"),
+                             parse_step_lines(head(1, 2, 0, 0) + step(0, 3, 0, 180'000), "b")}));
+  EXPECT_NE(table.find("step 3       1      0.180"), std::string::npos) << table;
+}
+
+TEST(Step_table, Of_no_step_is_a_head_without_figures) {
+  EXPECT_TRUE(step_table({}).starts_with("#"));
+  const Timeline none = join_ranks({parse_step_lines(head(0, 1, 0, 0), "a")});
+  EXPECT_EQ(step_table(none).find("median"), std::string::npos) << step_table(none);
+}
+
+TEST(Step_lines, Files_without_a_step_are_refused_with_where_to_look) {
+  const Timeline none = join_ranks({parse_step_lines(head(0, 1, 0, 0), "a")});
+  try {
+    require_steps(none);
+    ADD_FAILURE() << "accepted";
+  } catch (const ToolError& error) {
+    EXPECT_EQ(error.code(), Exit::usage);
+    const std::string text = error.what();
+    EXPECT_NE(text.find("no step was recorded"), std::string::npos) << text;
+    EXPECT_NE(text.find(".commN"), std::string::npos) << text;
+  }
+  require_steps(join_ranks({parse_step_lines(head(0, 1, 0, 0) + step(0, 0, 1, 2), "a")}));
+}
 
 }  // namespace
 }  // namespace noria::perf
