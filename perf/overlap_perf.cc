@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "bucketing/plan_timed.hpp"
 #include "perf/command_line.hpp"
@@ -331,6 +332,19 @@ OverlapSummary summary_of(const ReplayPlan& plan, const Options& options, const 
   return s;
 }
 
+// A plan is the reducer's: without the bucketed mode there is none to save, nor to load one into.
+void require_reducer(const Options& options) {
+  const bool is_bucketed = options.mode == "all" || options.mode == mode_name(Mode::bucketed);
+  for (const auto& [flag, file] :
+       {std::pair{"--save-plan", options.save_plan}, std::pair{"--load-plan", options.load_plan}}) {
+    if (file.empty()) continue;
+    if (!is_bucketed)
+      throw usage_error(std::string(flag) + ": only --mode bucketed and --mode all have a plan");
+    if (options.print_plan)
+      throw usage_error(std::string(flag) + ": --print-plan starts no reducer; leave one of them");
+  }
+}
+
 // Refuses what cannot be done together, before anything starts.
 Link settle(const Options& options, const Params& params, const ReplayPlan& plan) {
   Link link{.rate_gbit = params.soft_rate_gbit, .latency_us = params.soft_latency_us};
@@ -356,6 +370,7 @@ int body(int argc, char** argv) {
   CLI::App app(kHelp, kName);
   add_flags(app, options);
   if (parse_command_line(app, argc, argv)) return 0;
+  require_reducer(options);
 
   ReplayPlan plan{.trace = load_trace(options.trace)};
   const bool has_times = plan.trace.tensors[0].ready_ms.has_value();

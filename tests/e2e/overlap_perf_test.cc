@@ -215,6 +215,10 @@ TEST(Overlap_perf, Bad_input_is_one_line_and_exit_2) {
                                              {"--comm-ratio", "1", "-g", "1"},
                                              {"--bucket-mb", "25"},
                                              {"--timeline", ""},
+                                             {"--print-plan", "--load-plan", "absent"},
+                                             {"--print-plan", "--save-plan", "unwritten"},
+                                             {"--mode", "per-tensor", "--load-plan", "absent"},
+                                             {"--mode", "sequential", "--save-plan", "unwritten"},
                                              {"--steps", "-1"}}) {
     std::vector<std::string> command{"overlap_perf"};
     command.insert(command.end(), flags.begin(), flags.end());
@@ -223,6 +227,8 @@ TEST(Overlap_perf, Bad_input_is_one_line_and_exit_2) {
     EXPECT_EQ(lines_of(end.err).size(), 1U) << end.err;
     EXPECT_EQ(end.out, "");
   }
+  // Expect: a plan that is not saved leaves no file.
+  EXPECT_FALSE(std::ifstream("unwritten").good());
 }
 
 TEST(Overlap_perf, A_ratio_and_a_rate_contradict_each_other) {
