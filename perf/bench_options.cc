@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "perf/command_line.hpp"
 #include "perf/elements.hpp"
@@ -34,9 +35,22 @@ void add_list_flag(CLI::App& app, const char* flags, const std::vector<std::stri
           choices));
 }
 
+void add_op_flag(CLI::App& app, BenchOptions& options) {
+  std::vector<std::string> ops;
+  for (const OpRow& row : kOps) ops.emplace_back(row.name);
+  add_list_flag(
+      app, "-o,--op", ops,
+      [&options, chosen = std::make_shared<bool>(false)](size_t i) {
+        if (!*chosen) options.ops.clear();
+        *chosen = true;
+        options.ops.push_back(kOps[i].op);
+      },
+      "reduction (sum)");
+}
+
 }  // namespace
 
-void add_bench_flags(CLI::App& app, BenchOptions& options) {
+void add_bench_flags(CLI::App& app, BenchOptions& options, bool reduces) {
   app.add_option("-b,--minbytes", options.sweep.min_bytes, "smallest size (32M)")
       ->transform(byte_size(0, kMostBytes));
   app.add_option("-e,--maxbytes", options.sweep.max_bytes, "largest size (32M)")
@@ -56,25 +70,27 @@ void add_bench_flags(CLI::App& app, BenchOptions& options) {
          "of the significand")
       ->check(whole_number(0, 1000000));
   std::vector<std::string> dtypes;
-  for (const DtypeRow& row : kDtypes) dtypes.emplace_back(row.name);
+  for (const DtypeRow& row : reduces ? std::span<const DtypeRow>(kDtypes) : kAllDtypes)
+    dtypes.emplace_back(row.name);
   add_list_flag(
       app, "-d,--datatype", dtypes,
       [&options, chosen = std::make_shared<bool>(false)](size_t i) {
         if (!*chosen) options.dtypes.clear();
         *chosen = true;
-        options.dtypes.push_back(kDtypes[i].dtype);
+        options.dtypes.push_back(kAllDtypes[i].dtype);
       },
       "element type (float)");
-  std::vector<std::string> ops;
-  for (const OpRow& row : kOps) ops.emplace_back(row.name);
-  add_list_flag(
-      app, "-o,--op", ops,
-      [&options, chosen = std::make_shared<bool>(false)](size_t i) {
-        if (!*chosen) options.ops.clear();
-        *chosen = true;
-        options.ops.push_back(kOps[i].op);
-      },
-      "reduction (sum)");
+  if (reduces) {
+    add_op_flag(app, options);
+  } else {
+    app.add_option_function<std::string>(
+           "-o,--op", [](const std::string&) {}, "refused: this collective reduces nothing")
+        ->check(CLI::Validator(
+            [](std::string&) {
+              return std::string("this collective reduces nothing; leave it out");
+            },
+            ""));
+  }
   app.add_option("-z,--blocking", options.blocking,
                  "1: each call waits for its result; 0: all calls are queued, then waited for (1)")
       ->check(whole_number(0, 1));

@@ -27,8 +27,9 @@ struct BenchOptions {
   std::vector<std::string> arguments;  // the command line, for the JSON
 };
 
-// Flags of nccl-tests, by their short and long names.
-void add_bench_flags(CLI::App& app, BenchOptions& options);
+// Flags of nccl-tests, by their short and long names. What does not reduce takes the types that are
+// only moved too, and refuses -o.
+void add_bench_flags(CLI::App& app, BenchOptions& options, bool reduces = true);
 
 // Refuses, with one line and exit 2, flags that make no sense together.
 void settle(const BenchOptions& options);

@@ -21,7 +21,7 @@ int body(const CollectiveKind& kind, int argc, char** argv) {
                    "or time ran out.\n"
                    "GB is 10^9 bytes.",
                kind.tool);
-  add_bench_flags(app, options);
+  add_bench_flags(app, options, kind.reduces());
   int root = -1;
   app.add_option("-r,--root", root, "taken as in nccl-tests; this collective has no root")
       ->check(whole_number(0, 1023));

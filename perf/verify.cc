@@ -223,8 +223,12 @@ uint64_t wrong_floats(const T* result, uint64_t first, uint64_t count, const Dat
 template <class Visit>
 auto with_type(noria_dtype dtype, Visit&& visit) {
   switch (dtype) {
+    case NORIA_INT8: return visit(int8_t{});
+    case NORIA_UINT8: return visit(uint8_t{});
     case NORIA_INT32: return visit(int32_t{});
+    case NORIA_UINT32: return visit(uint32_t{});
     case NORIA_INT64: return visit(int64_t{});
+    case NORIA_UINT64: return visit(uint64_t{});
     case NORIA_FLOAT16: return visit(Float16{});
     case NORIA_FLOAT64: return visit(double{});
     case NORIA_BFLOAT16: return visit(Bfloat16{});

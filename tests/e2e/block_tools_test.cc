@@ -25,12 +25,15 @@ INSTANTIATE_TEST_SUITE_P(Tools, BlockToolTest, testing::Values("reduce_scatter",
                          [](const auto& tool) { return std::string(tool.param); });
 
 TEST_P(BlockToolTest, Results_are_right_for_every_type_and_reduction) {
-  const auto json = run_json({tool(), "-g", "3", "-b", "1000", "-e", "1000", "-n", "1", "-w", "0",
-                              "-c", "2", "-d", "all", "-o", "all"});
+  std::vector<std::string> command{tool(), "-g", "3", "-b", "1000", "-e", "1000", "-n",
+                                   "1",    "-w", "0", "-c", "2",    "-d", "all"};
+  if (reduces()) command.insert(command.end(), {"-o", "all"});
+  const auto json = run_json(command);
   ASSERT_TRUE(json.is_object());
   EXPECT_EQ(json["out_of_bounds"]["count"], 0);
-  // 6 types x 5 reductions, less averages of 2 integers; a gather has types only.
-  EXPECT_EQ(json["results"].size(), reduces() ? 28U : 6U);
+  // 6 types x 5 reductions, less averages of 2 integers; a gather has all 10
+  // types and no reduction.
+  EXPECT_EQ(json["results"].size(), reduces() ? 28U : 10U);
   EXPECT_EQ(json["results"][0]["redop"], reduces() ? "sum" : "none");
 }
 
@@ -66,6 +69,15 @@ TEST_P(BlockToolTest, Queued_calls_are_right_too) {
   const auto json =
       run_json({tool(), "-g", "2", "-b", "1M", "-e", "1M", "-z", "0", "-n", "10", "-c", "1"});
   EXPECT_EQ(json["out_of_bounds"]["count"], 0);
+}
+
+TEST(Block_tools, A_reduction_of_a_gather_and_a_type_that_is_not_reduced_are_refused) {
+  const ToolEnd op = run_tool_to_end({"all_gather_perf", "-o", "max"});
+  EXPECT_EQ(op.exit_code, 2);
+  EXPECT_NE(op.err.find("this collective reduces nothing"), std::string::npos) << op.err;
+  const ToolEnd type = run_tool_to_end({"reduce_scatter_perf", "-d", "uint8"});
+  EXPECT_EQ(type.exit_code, 2);
+  EXPECT_NE(type.err.find("'uint8' is not accepted"), std::string::npos) << type.err;
 }
 
 }  // namespace
