@@ -196,7 +196,7 @@ TEST(Reducer, What_a_ranks_own_order_costs_is_told_by_that_rank) {
   });
 }
 
-// What ranks say of it, in steps in which rank 1's gradients come in reverse of rank 0's, 3 ms apart.
+// What ranks say of it, where rank 1's gradients come in reverse of rank 0's, 3 ms apart.
 std::vector<std::string> told_of_order(Order order) {
   static std::mutex mutex;
   static std::vector<std::string> lines;
