@@ -28,6 +28,12 @@ void Arrival::restart() {
     seen_ns_[id].store(kNotSeen, std::memory_order_relaxed);
 }
 
+bool Arrival::has_any() const {
+  for (uint32_t id = 0; id < tensors_; ++id)
+    if (seen_ns_[id].load(std::memory_order_relaxed) != kNotSeen) return true;
+  return false;
+}
+
 ArrivalTimes Arrival::times(Nanoseconds begun_ns) const {
   std::vector<Nanoseconds> seen(tensors_);
   Nanoseconds latest = begun_ns;

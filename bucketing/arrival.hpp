@@ -40,6 +40,7 @@ class Arrival {
     // relaxed: read after the step's last caller has left. Of several fires the last one counts.
     seen_ns_[id].store(now_ns(), std::memory_order_relaxed);
   }
+  bool has_any() const;
   // What was never noted comes last, with the latest of the others. `begun_ns`: when the step did.
   ArrivalTimes times(Nanoseconds begun_ns) const;
 

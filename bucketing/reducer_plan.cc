@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -162,9 +163,10 @@ Outcome<Ok> Reducer::measure_link(const Gather& ask_all) {
 
 namespace {
 
-// Rank 0 says in which order its gradients came; every rank, whether its views tie tensors down.
+// Rank 0 says in which order its gradients came, if any did; every rank, whether its views tie
+// tensors down.
 struct Told {
-  ArrivalTimes times;
+  std::optional<ArrivalTimes> times;
   bool are_views_out = false;
 };
 
@@ -175,7 +177,10 @@ Outcome<Told> read_told(const std::vector<std::string>& all, uint32_t tensors) {
       return Failure{NORIA_E_MISMATCH, "a rank said nothing of its order of arrival"};
     told.are_views_out |= bytes[0] != 0;
   }
-  NORIA_TRY_ASSIGN(told.times, arrival_from_bytes(std::string_view(all[0]).substr(1), tensors));
+  if (all[0].size() > 1 || tensors == 0) {
+    const auto bytes = std::string_view(all[0]).substr(1);
+    NORIA_TRY_ASSIGN(told.times, arrival_from_bytes(bytes, tensors));
+  }
   return told;
 }
 
@@ -197,15 +202,17 @@ Plan Reducer::plan_after(const ArrivalTimes& times, bool are_views_out) const {
   return next;
 }
 
-// At the end of a step that succeeded, hence on all ranks or on none.
+// At the end of a step that succeeded, hence on all ranks or on none. One to which rank 0 gave
+// nothing, as it joined or had accumulated all before, teaches nothing: a later one is observed.
 Outcome<Ok> Reducer::adopt_arrival() {
   const Gather ask_all = gather(host_.start_timeout);
   std::string mine(1, config_.arena ? '\1' : '\0');
-  if (host_.rank == 0) mine += to_bytes(arrival_->times(begun_ns_));
+  if (host_.rank == 0 && arrival_->has_any()) mine += to_bytes(arrival_->times(begun_ns_));
   NORIA_TRY_ASSIGN(const auto told_by_all, ask_all("order of arrival", mine));
   NORIA_TRY_ASSIGN(const Told told, read_told(told_by_all, tensors_.size()));
 
-  Plan next = plan_after(told.times, told.are_views_out);
+  if (!told.times) return Ok{};
+  Plan next = plan_after(*told.times, told.are_views_out);
   const std::string fingerprint = std::to_string(fingerprint_of(next));
   NORIA_TRY_ASSIGN(const auto fingerprints, ask_all("plan of arrival", fingerprint));
   if (std::any_of(fingerprints.begin(), fingerprints.end(),

@@ -178,9 +178,10 @@ NORIA_API void noria_work_release(noria_work* work);
  * so that the step ends as early as it can. */
 enum { NORIA_PLAN_DDP = 0, NORIA_PLAN_STRICT = 1, NORIA_PLAN_PLANNED = 2 };
 
-/* By what buckets are filled and sent. ARRIVAL: rank 0's order of the first step, for all ranks
- * from its end on; a planned reducer does so anyway. Where any rank of the job has views (arena),
- * tensors stay where they are, and what changes is which bucket is sent when. */
+/* By what buckets are filled and sent. ARRIVAL: rank 0's order of the first step to which it gives
+ * any gradient, for all ranks from its end on; a planned reducer does so anyway. Where any rank of
+ * the job has views (arena), tensors stay where they are, and what changes is which bucket is sent
+ * when. */
 enum { NORIA_ORDER_REVERSE = 0, NORIA_ORDER_ARRIVAL = 1 };
 
 /* When an average of floating-point gradients divides.

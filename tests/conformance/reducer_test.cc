@@ -160,6 +160,30 @@ TEST(Reducer, A_step_that_failed_is_not_the_one_that_is_observed) {
   });
 }
 
+TEST(Reducer, A_step_to_which_rank_0_gave_nothing_is_not_the_one_that_is_observed) {
+  for (const PlanKind kind : kPlanKinds) {
+    ThreadRanks ranks(2);
+    ranks.run([&](int32_t rank) {
+      RankReducer mine(ranks.host(rank), following(false, kind), test::awkward_model(kFloats));
+      expect_ok(mine.reducer.seal());
+      const auto order = test::random_order(mine.model.size(), 1);
+      if (rank == 0) {
+        bool is_over = true;
+        expect_ok(mine.reducer.step_join(&is_over));
+        EXPECT_FALSE(is_over);
+      } else {
+        expect_ok(mine.reducer.step_begin());
+        mine.give_all(order, 0, 1);
+        expect_ok(mine.reducer.step_end());
+      }
+      // Expect: what follows is observed instead.
+      EXPECT_EQ(mine.reducer.plan_version(), 0U);
+      run_step(mine, order, 1, 2);
+      EXPECT_EQ(mine.reducer.plan_version(), 1U);
+    });
+  }
+}
+
 TEST(Reducer, A_planned_reducer_says_that_it_cannot_measure_while_another_has_a_step_open) {
   ThreadRanks ranks(2);
   ranks.run([&](int32_t rank) {
