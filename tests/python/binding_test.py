@@ -415,6 +415,36 @@ class Steps(unittest.TestCase):
 
         self.assertEqual(run_ranks(self, 1, rank), [True])
 
+    def test_Numbers_that_c_would_cut_are_refused_by_name(self):
+        def rank(comm):
+            reducer = noria.Reducer(comm)
+            texts = []
+            for call in (
+                lambda: noria.Reducer(comm, bucket_bytes=-1),
+                lambda: noria.Reducer(comm, last_bucket_bytes=1 << 64),
+                lambda: noria.Reducer(comm, step_timeout_ms=(1 << 32) + 5),
+                lambda: noria.Reducer(comm, wire_dtype=noria.Dtype.INT8),
+                lambda: noria.Communicator(0, 1, start_timeout_ms=-5),
+                lambda: reducer.add("w", (1 << 64) + 3),
+                lambda: reducer.add("w", 1.5),
+                lambda: reducer.add("a\0b", 1),
+                lambda: reducer.grad_ready(1 << 32),
+                lambda: reducer.grad_unused([-1]),
+            ):
+                try:
+                    call()
+                    texts.append("accepted")
+                except noria.ArgumentError as error:
+                    texts.append(str(error))
+            return texts
+
+        names = ["bucket_bytes is -1", "last_bucket_bytes", "step_timeout_ms", "INT8"]
+        names += ["start_timeout_ms is -5: it lies between 0 and 4294967295", "numel", "integer"]
+        names += ["NUL", "tensor is 4294967296", "tensor is -1"]
+        (texts,) = run_ranks(self, 1, rank)
+        for name, text in zip(names, texts):
+            self.assertIn(name, text)
+
     def test_Ranks_with_different_lists_raise_the_same_difference(self):
         def rank(comm):
             reducer = noria.Reducer(comm)

@@ -520,6 +520,11 @@ class Construction(Base):
             with self.assertRaisesRegex(noria.ArgumentError, reason):
                 noria.torch.DataParallel(module)
 
+    def test_Caps_that_are_no_size_are_refused(self):
+        for cap in (0, -1, 1e-9, 1e30, float("nan"), "25"):
+            with self.assertRaisesRegex(noria.ArgumentError, "bucket_cap_mb"):
+                noria.torch.DataParallel(nn.Linear(2, 2), bucket_cap_mb=cap)
+
     def test_C27_a_parameter_that_was_replaced_or_frozen_is_found_at_forward(self):
         model = noria.torch.DataParallel(nn.Linear(2, 2))
         model.module.bias.requires_grad_(False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import operator
 import os
 from ctypes import (
     POINTER,
@@ -23,8 +24,9 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
+from typing import Any
 
-from noria.errors import LibraryError, error_of
+from noria.errors import ArgumentError, LibraryError, error_of
 
 _MAJOR, _MINOR = 0, 1  # of the header that the structs below were written from
 _SONAME = "libnoria.so.0"
@@ -303,6 +305,17 @@ def version() -> tuple[int, int, int]:
     """Major, minor and patch version of the library that is loaded."""
     number = lib.noria_version()
     return number // 10000, number // 100 % 100, number % 100
+
+
+def unsigned(name: str, value: Any, bits: int) -> int:
+    """A number for an unsigned one of C's, into which ctypes would cut any other."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentError(f"{name} is {value!r}, which is no integer") from None
+    if not 0 <= number < 1 << bits:
+        raise ArgumentError(f"{name} is {number}: it lies between 0 and {(1 << bits) - 1}")
+    return number
 
 
 def last_error() -> str:

@@ -7,7 +7,7 @@ import weakref
 from ctypes import byref, c_int32, c_uint64, c_void_p
 from typing import Any, NamedTuple, Optional, Sequence
 
-from noria._library import CommConfig, Dtype, Op, UniqueId, check, lib
+from noria._library import CommConfig, Dtype, Op, UniqueId, check, lib, unsigned
 from noria.errors import ArgumentError
 
 
@@ -82,7 +82,7 @@ class Work:
     def wait(self, timeout_ms: int = 0) -> None:
         """Waits for the result, at most ``timeout_ms`` (0: within the collective's own bound). A
         TimedOutError of this bound leaves the work under way."""
-        check(lib.noria_work_wait(self._handle, timeout_ms))
+        check(lib.noria_work_wait(self._handle, unsigned("timeout_ms", timeout_ms, 32)))
 
 
 def _drop(handle: c_void_p, keep: tuple, dropped: list) -> None:
@@ -125,8 +125,8 @@ class Communicator:
         config = CommConfig(
             rank=rank,
             size=size,
-            start_timeout_ms=start_timeout_ms,
-            collective_timeout_ms=collective_timeout_ms,
+            start_timeout_ms=unsigned("start_timeout_ms", start_timeout_ms, 32),
+            collective_timeout_ms=unsigned("collective_timeout_ms", collective_timeout_ms, 32),
         )
         if unique_id is not None:
             if len(unique_id) != ctypes.sizeof(UniqueId):

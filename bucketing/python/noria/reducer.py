@@ -18,8 +18,10 @@ from noria._library import (
     Unused,
     check,
     lib,
+    unsigned,
 )
 from noria.communicator import Communicator
+from noria.errors import ArgumentError
 
 
 class StepReport(NamedTuple):
@@ -67,15 +69,17 @@ class Reducer:
         static_graph: bool = False,
         check_finite: bool = False,
     ):
+        if wire_dtype == Dtype.INT8:  # whose number is the header's for none
+            raise ArgumentError("wire_dtype is INT8: gradients travel as BFLOAT16 or FLOAT16")
         config = ReducerConfig(
             arena=int(arena),
-            bucket_bytes=bucket_bytes,
-            first_bucket_bytes=first_bucket_bytes,
+            bucket_bytes=unsigned("bucket_bytes", bucket_bytes, 64),
+            first_bucket_bytes=unsigned("first_bucket_bytes", first_bucket_bytes, 64),
             op=op,
-            step_timeout_ms=step_timeout_ms,
+            step_timeout_ms=unsigned("step_timeout_ms", step_timeout_ms, 32),
             plan=plan,
             order=order,
-            last_bucket_bytes=last_bucket_bytes,
+            last_bucket_bytes=unsigned("last_bucket_bytes", last_bucket_bytes, 64),
             average=average,
             wire_dtype=wire_dtype or 0,
             unused=unused,
@@ -94,8 +98,13 @@ class Reducer:
     ) -> int:
         """Registers a tensor, in the order of the framework's registration; returns its id, which
         counts from 0. ``expected_fires``: how often it is ready in a step, 0 is once."""
+        if "\0" in name:
+            raise ArgumentError(f"the name {name!r} holds a NUL, where C's would end")
         desc = TensorDesc(
-            name=name.encode(), numel=numel, dtype=dtype, expected_fires=expected_fires
+            name=name.encode(),
+            numel=unsigned("numel", numel, 64),
+            dtype=dtype,
+            expected_fires=unsigned("expected_fires", expected_fires, 32),
         )
         number = c_uint32()
         check(lib.noria_reducer_add(self.handle, byref(desc), byref(number)))
@@ -117,6 +126,7 @@ class Reducer:
     def view(self, tensor: int) -> tuple[int, int]:
         """Arena mode: address and bytes of a tensor's gradient, until the reducer is closed."""
         address, size = c_void_p(), c_uint64()
+        tensor = unsigned("tensor", tensor, 32)
         check(lib.noria_reducer_view(self.handle, tensor, byref(address), byref(size)))
         return address.value or 0, size.value
 
@@ -128,16 +138,19 @@ class Reducer:
     def grad_ready(self, tensor: int, address: int = 0) -> None:
         """The gradient is complete. Copy mode: it is at ``address``, where the average will be
         written as well, and stays there until ``step_end`` is over. Arena mode: in its view."""
+        tensor = unsigned("tensor", tensor, 32)
         check(lib.noria_grad_ready(self.handle, tensor, address, None))
 
     def grad_unused(self, tensors: Sequence[int]) -> None:
         """No gradient of these tensors will come in this step, so that nobody waits for them."""
-        check(lib.noria_grad_unused(self.handle, (c_uint32 * len(tensors))(*tensors), len(tensors)))
+        numbers = [unsigned("tensor", tensor, 32) for tensor in tensors]
+        check(lib.noria_grad_unused(self.handle, (c_uint32 * len(numbers))(*numbers), len(numbers)))
 
     def grad_result(self, tensor: int, timeout_ms: int = 0) -> Optional[int]:
         """The address of a tensor's result: in an open step as soon as its bucket is there, and
         after the step until the next one. None with ``Unused.KEEP`` where no rank used it."""
         address = c_void_p()
+        tensor, timeout_ms = unsigned("tensor", tensor, 32), unsigned("timeout_ms", timeout_ms, 32)
         check(lib.noria_grad_result(self.handle, tensor, None, timeout_ms, byref(address)))
         return address.value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import numbers
 import weakref
 import zlib
 from array import array
@@ -76,7 +77,7 @@ class DataParallel(torch.nn.Module):
         slots = [slot_of(name, p) for name, p in module.named_parameters() if p.requires_grad]
         _check_module(module, slots)
         self.comm = communicator() if comm is None else comm
-        cap = 0 if bucket_cap_mb is None else int(bucket_cap_mb * (1 << 20))
+        cap = 0 if bucket_cap_mb is None else _bytes_of(bucket_cap_mb)
         reducer = Reducer(
             self.comm,
             arena=gradient_as_bucket_view,
@@ -168,6 +169,15 @@ class DataParallel(torch.nn.Module):
                 f"its DataParallel was made, with {len(self._slots)} (replaced, added, frozen, "
                 "thawed, resized or of another type): make a new one"
             )
+
+
+def _bytes_of(mebibytes: float) -> int:
+    is_number = isinstance(mebibytes, numbers.Real)
+    if not is_number or not 1 <= mebibytes * (1 << 20) < 1 << 63:
+        raise ArgumentError(
+            f"bucket_cap_mb is {mebibytes!r}: it is a number of MiB, and a byte or more"
+        )
+    return int(mebibytes * (1 << 20))
 
 
 def _check_module(module: torch.nn.Module, slots: list[Slot]) -> None:
