@@ -231,6 +231,29 @@ class Training(Base):
             ours = train(model, "tokens", 3)
             self.assert_close(ours, theirs)
 
+    def test_An_output_in_an_object_of_the_users_ends_the_step_with_the_whole_pass(self):
+        class Plain:
+            def __init__(self, value):
+                self.value, self.me = value, self
+
+        class Slotted:
+            __slots__ = ("value", "unset")
+
+            def __init__(self, value):
+                self.value = value
+
+        for kind in (Plain, Slotted):
+            module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+            module.forward = lambda x, m=module, k=kind: k(
+                checkpoint(m[1], checkpoint(m[0], x, use_reentrant=True), use_reentrant=True)
+            )
+            model = noria.torch.DataParallel(module)
+
+            # Expect: one step of both layers, though each has a pass of its own.
+            model(torch.ones(1, 2, requires_grad=True)).value.sum().backward()
+            self.assertEqual(model.last_step.step, 0)
+            self.assertEqual(module[1].bias.grad.tolist(), [1.0, 1.0])
+
     def test_Gradients_that_lie_transposed_are_averaged_in_their_parameters_layout(self):
         module = nn.Module()
         module.weight = nn.Parameter(torch.zeros(2, 3))

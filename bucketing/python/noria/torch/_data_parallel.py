@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import numbers
+import types
 import weakref
 import zlib
 from array import array
@@ -219,18 +219,26 @@ def _check_agreement(comm: Communicator, slots: list[Slot]) -> None:
             )
 
 
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _tensors_in(part)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from _tensors_in(part)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _tensors_in(getattr(value, field.name))
+def _tensors_in(output: Any) -> Iterator[torch.Tensor]:
+    """The tensors in containers and in the attributes of objects, whatever their classes."""
+    rest, seen = [output], {}
+    while rest:
+        value = rest.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value  # held, so that no other object takes its id
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, dict):
+            rest.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            rest.extend(value)
+        elif not isinstance(value, (type, torch.nn.Module, types.ModuleType)):
+            rest.extend(getattr(value, "__dict__", {}).values())
+            for kind in type(value).__mro__:
+                slots = kind.__dict__.get("__slots__", ())
+                for name in (slots,) if isinstance(slots, str) else slots:
+                    rest.append(getattr(value, name, None))
 
 
 def _without_prefix(_self, state: dict, prefix: str, _metadata) -> None:
