@@ -548,6 +548,20 @@ class Construction(Base):
             with self.assertRaisesRegex(noria.ArgumentError, "bucket_cap_mb"):
                 noria.torch.DataParallel(nn.Linear(2, 2), bucket_cap_mb=cap)
 
+    def test_A_sparse_gradient_among_unused_ones_is_raised_on_all_ranks(self):
+        module = nn.Module()
+        module.weight, module.bias = nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(2))
+        module.forward = lambda sparse: (
+            F.embedding(torch.tensor([1]), module.weight, sparse=sparse) + module.bias
+        )
+        model = noria.torch.DataParallel(module, find_unused_parameters=True)
+        with self.assertRaisesRegex(noria.ArgumentError, "another rank" if RANK else "sparse"):
+            model(RANK == 0).sum().backward()
+        model.reset()
+        model.zero_grad(set_to_none=True)
+        model(False).sum().backward()
+        self.assertEqual(module.weight.grad[1].tolist(), [1.0, 1.0])
+
     def test_C27_a_parameter_that_was_replaced_or_frozen_is_found_at_forward(self):
         model = noria.torch.DataParallel(nn.Linear(2, 2))
         model.module.bias.requires_grad_(False)

@@ -180,6 +180,8 @@ class Steps:
             left_out = self._give_the_rest()
             self._end_step()
             used = self._used_by_some(left_out) if self._keep_unused else None
+            if self._refused is not None or self._first_error is not None:
+                raise self._refused or self._first_error
             self._take_results(left_out, used)
         finally:
             self._clear()
@@ -190,8 +192,6 @@ class Steps:
         except NoriaError as error:
             # That a gradient is missing is what the others know; why, this rank.
             raise self._refused or error from None
-        if self._refused is not None or self._first_error is not None:
-            raise self._refused or self._first_error
 
     def _give_the_rest(self) -> list[int]:
         """The gradients of passes before this one that were not synchronised, where this one left
@@ -217,7 +217,11 @@ class Steps:
         used = torch.ones(len(self._slots), dtype=torch.int32)
         for index in [*left_out, *self._kept]:
             used[index] = 0
+        if self._refused is not None:  # no gradient is missing here, so that others must be told
+            used[0] = 2
         self._reducer.communicator.all_reduce(memory_of(used), Op.MAX)
+        if used[0] == 2 and self._refused is None:
+            raise ArgumentError("another rank refused a gradient of this step, and says which")
         return used.tolist()
 
     def _take_results(self, left_out: list[int], used: Optional[list[int]]) -> None:
