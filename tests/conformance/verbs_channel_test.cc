@@ -1,7 +1,11 @@
 // Completion channels: a sleeper is woken, once, and never too late.
 
 #include <fcntl.h>
+#include <sched.h>
 
+#include <filesystem>
+
+#include "base/clock.hpp"
 #include "tests/support/verbs_link.hpp"
 
 namespace noria::test {
@@ -117,6 +121,42 @@ TEST(VerbsChannel, An_unarmed_queue_raises_no_event) {
     EXPECT_FALSE(link.has_event(20));
     link.wire.meet();
   });
+}
+
+size_t open_descriptors() {
+  const std::filesystem::directory_iterator entries("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+}
+
+TEST(VerbsChannel, A_destroyed_one_leaves_no_descriptor_with_the_peer) {
+  constexpr size_t kChannels = 200;
+  run_pair(
+      [](Post& p) {
+        Link link(p, kSleepy);
+        link.wire.meet();
+        ASSERT_EQ(post(link.qp.get(), {.id = 1}), 0);
+        expect_completion(link.cq.get(), 1);
+        link.wire.meet();
+        link.wire.meet();
+        for (size_t i = 0; i < kChannels; ++i) ASSERT_NE(link.hca.make_channel().get(), nullptr);
+        link.wire.meet();
+        link.wire.meet();
+      },
+      [](Post& p) {
+        Link link(p, kSleepy);
+        ASSERT_EQ(post_recv(link.qp.get(), 1, {}), 0);
+        link.wire.meet();
+        link.wire.meet();
+        expect_completion(link.cq.get(), 1);
+        const size_t before = open_descriptors();
+        link.wire.meet();
+        link.wire.meet();
+        // Expect: none of them stays; what the peer said before may have come late.
+        const Nanoseconds deadline = now_ns() + 10_s;
+        while (open_descriptors() > before + kChannels / 10 && now_ns() < deadline) sched_yield();
+        EXPECT_LE(open_descriptors(), before + kChannels / 10);
+        link.wire.meet();
+      });
 }
 
 TEST(VerbsChannel, Solicited_only_sleeps_through_what_is_not_solicited) {

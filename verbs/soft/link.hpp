@@ -20,7 +20,7 @@
 namespace noria::soft {
 
 constexpr uint64_t kLinkMagic = 0x4e4f5249'414c4e4b;  // "NORIALNK"
-constexpr uint32_t kLinkVersion = 2;
+constexpr uint32_t kLinkVersion = 3;
 
 enum class LinkKind : uint32_t {
   hello = 1,        // three descriptors: segment, doorbell, pidfd (if there is one)
@@ -29,6 +29,7 @@ enum class LinkKind : uint32_t {
   memory_gone = 4,  // none
   ready = 5,        // none: who connected has mapped who accepted
   port = 6,         // one: the schedule of the port of device `id`
+  channel_gone = 7  // none
 };
 
 struct LinkMessage {

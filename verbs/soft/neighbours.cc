@@ -190,6 +190,7 @@ bool Neighbours::take(Contact& contact, Received& received) {
       return true;
     case LinkKind::ready: make_usable(contact.peer); return true;
     case LinkKind::memory_gone: contact.peer->drop_mapping(message.id); return true;
+    case LinkKind::channel_gone: contact.peer->drop_channel(message.id); return true;
     case LinkKind::hello: break;
   }
   return false;
@@ -306,8 +307,11 @@ void Neighbours::announce_channel(uint32_t id, int fd) {
 }
 
 void Neighbours::withdraw_channel(uint32_t id) {
-  MutexLock lock(mutex_);
-  std::erase_if(channels_, [id](const Channel& channel) { return channel.id == id; });
+  {
+    MutexLock lock(mutex_);
+    std::erase_if(channels_, [id](const Channel& channel) { return channel.id == id; });
+  }
+  announce(LinkMessage{.kind = LinkKind::channel_gone, .id = id}, -1);
 }
 
 void Neighbours::announce(const LinkMessage& message, int fd) {

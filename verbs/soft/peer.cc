@@ -144,6 +144,12 @@ void Peer::add_channel(uint32_t id, Fd fd) {
   if (old != nullptr) old_channels_.emplace_back(old);
 }
 
+void Peer::drop_channel(uint32_t id) {
+  if (channel_fd(id) < 0) return;
+  old_channels_.emplace_back(
+      channels_[id % kMaxChannels].exchange(nullptr, std::memory_order_acq_rel));
+}
+
 void Peer::wake() const { signal_event(doorbell_fd_); }
 
 }  // namespace noria::soft

@@ -96,8 +96,11 @@ class Peer {
   // No longer to be found. Who found it before may still be copying, so that it stays mapped until
   // unmap_dropped(), which is called once nobody can be.
   void drop_mapping(uint32_t id);
-  bool has_dropped() const { return !dropped_.empty(); }
-  void unmap_dropped() { dropped_.clear(); }
+  bool has_dropped() const { return !dropped_.empty() || !old_channels_.empty(); }
+  void unmap_dropped() {
+    dropped_.clear();
+    old_channels_.clear();
+  }
 
   // The descriptor that wakes sleepers of completion channel `id`, -1 while it is not known.
   int channel_fd(uint32_t id) const {
@@ -105,6 +108,7 @@ class Peer {
     return entry != nullptr && entry->id == id ? entry->fd.get() : -1;
   }
   void add_channel(uint32_t id, Fd fd);
+  void drop_channel(uint32_t id);  // its descriptor stays open as long as a dropped mapping does
 
   // Wakes the peer's service thread.
   void wake() const;
@@ -144,8 +148,8 @@ class Peer {
   // relaxed: a wrong answer costs a wait more or less, no bytes.
   mutable std::atomic<uint64_t> stalled_mark_{0};
   mutable std::atomic<uint32_t> stalled_index_{0};
-  // Entries are replaced by the service thread only. Readers hold no lock, so that replaced
-  // channels stay until the peer goes, and replaced mappings until unmap_dropped().
+  // Entries are replaced by the service thread only. Readers hold no lock of this, so that what was
+  // replaced stays until unmap_dropped().
   std::array<std::atomic<Mapped*>, kMaxAllocations> mapped_{};
   std::array<std::atomic<Channel*>, kMaxChannels> channels_{};
   std::vector<std::unique_ptr<Mapped>> dropped_;
