@@ -145,7 +145,7 @@ TEST(Late, A_gradient_after_it_was_declared_unused_is_refused_by_name) {
   expect_late(config_of(true, NORIA_UNUSED_KEEP), {}, "'b', float32, 70000 elements was declared",
               [](RankReducer& mine) {
                 expect_ok(declare(mine, {kB}));
-                return mine.fire(kB, 1);
+                return mine.fire_late(kB);
               });
 }
 
@@ -457,7 +457,7 @@ TEST(StaticGraphs, A_graph_that_changes_fails_the_step_on_all_ranks_by_name) {
     std::string here, everywhere;
   };
   const Change changes[] = {
-      {[](RankReducer& mine) { return mine.fire(kC, 1); }, NORIA_E_DUP_READY,
+      {[](RankReducer& mine) { return mine.fire_late(kC); }, NORIA_E_DUP_READY,
        "'c', float32, 500 elements came never in the first step", "rank 1 gave too often 'c'"},
       {[](RankReducer& mine) { return mine.fire(kB); }, NORIA_E_DUP_READY, "came 2 times",
        "rank 1 gave too often 'b'"}};
@@ -706,7 +706,7 @@ TEST(Properties, P3_One_ready_too_many_at_random_is_told_to_all_and_they_recover
       const auto order = test::random_order(mine.model.size(), seed);
       for (const uint32_t id : order) expect_ok(mine.give(id, 0));
       const std::string name = "'" + mine.model[order[seed]].name + "'";
-      if (rank == 1) expect_failure(mine.give(order[seed], 0), NORIA_E_DUP_READY, name);
+      if (rank == 1) expect_failure(mine.give_again(order[seed]), NORIA_E_DUP_READY, name);
       expect_failure(mine.reducer.step_end(), NORIA_E_DUP_READY, "rank 1 gave too often " + name);
       expect_ok(mine.reducer.reset());
       expect_ok(mine.reducer.step_begin());

@@ -49,6 +49,10 @@ class RankReducer {
     memory_[id] = value;
     return reducer.grad_ready(id, memory_[id].data());
   }
+  // Writes nothing: what was given may be on the wire.
+  bucketing::Outcome<Ok> give_again(uint32_t id) {
+    return reducer.grad_ready(id, is_arena_ ? nullptr : memory_[id].data());
+  }
 
   // All elements of a float32 gradient; and the call that says it is there.
   void put(uint32_t id, float value) {
@@ -60,6 +64,8 @@ class RankReducer {
     put(id, value);
     return fire(id);
   }
+  // Too late or once too often: nothing is written where the ring may be reading.
+  bucketing::Outcome<Ok> fire_late(uint32_t id) { return is_arena_ ? fire(id) : fire(id, 1); }
   // What all elements are; -1 where they differ.
   float value(uint32_t id) { return common_value(floats(id), id); }
   // The same of what result() says; -2 where it says that nobody used it.
