@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/units.hpp"
-
 // Highway includes this file once for each instruction set and picks the best at run time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bucketing/kernels.cc"
@@ -126,8 +124,7 @@ struct Float16 : WideTags {
 };
 #endif
 
-// ---- operations
-// ------------------------------------------------------------------------------------
+// ---- operations --------------------------------------------------------------------------------
 
 struct Sum {
   template <class V>
@@ -159,20 +156,6 @@ struct Extreme {
   }
 };
 
-struct AddDivide {
-  float divisor;
-  float inverse;  // exact if the divisor is a power of two, else 0: divide
-
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    const hn::DFromV<V> d;
-    using T = hn::TFromD<decltype(d)>;
-    const V sum = hn::Add(a, b);
-    return inverse != 0 ? hn::Mul(sum, hn::Set(d, static_cast<T>(inverse)))
-                        : hn::Div(sum, hn::Set(d, static_cast<T>(divisor)));
-  }
-};
-
 struct Divide {
   float divisor;
   float inverse;  // exact if the divisor is a power of two, else 0: divide
@@ -192,6 +175,15 @@ Divide divide_by(float divisor) {
   return {divisor, std::frexp(divisor, &exponent) == 0.5F ? 1 / divisor : 0};
 }
 
+struct AddDivide {
+  Divide by;
+
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return by(hn::Add(a, b));
+  }
+};
+
 struct AddScaled {
   Divide a, b, sum;
 
@@ -205,8 +197,7 @@ AddScaled scaled_by(const Divisors& divisors) {
   return {divide_by(divisors.a), divide_by(divisors.b), divide_by(divisors.sum)};
 }
 
-// ---- loops
-// -----------------------------------------------------------------------------------------
+// ---- loops -------------------------------------------------------------------------------------
 
 // b may be of another type, if it has the same lanes.
 template <class Codec, class OwnCodec = Codec, class Op>
@@ -288,10 +279,8 @@ void reduce_any(noria_dtype dtype, noria_op op, void* out, const void* a, const 
   }
 }
 
-void add_divide_any(noria_dtype dtype, void* out, const void* a, const void* b, size_t count,
-                    uint32_t divisor) {
-  const auto value = static_cast<float>(divisor);
-  const AddDivide op{value, is_pow2(divisor) ? 1 / value : 0};
+template <class Op>
+void loop_floats(Op op, noria_dtype dtype, void* out, const void* a, const void* b, size_t count) {
   switch (dtype) {
     case NORIA_FLOAT32: return loop<Plain<float>>(op, out, a, b, count);
     case NORIA_FLOAT64: return loop<Plain<double>>(op, out, a, b, count);
@@ -299,40 +288,43 @@ void add_divide_any(noria_dtype dtype, void* out, const void* a, const void* b, 
     case NORIA_BFLOAT16: return loop<BFloat16>(op, out, a, b, count);
     default: NORIA_CHECK(false, "an average of integers");
   }
+}
+
+void add_divide_any(noria_dtype dtype, void* out, const void* a, const void* b, size_t count,
+                    uint32_t divisor) {
+  loop_floats(AddDivide{divide_by(static_cast<float>(divisor))}, dtype, out, a, b, count);
 }
 
 void add_scaled_any(noria_dtype dtype, void* out, const void* a, const void* b, size_t count,
                     const Divisors& divisors) {
-  const AddScaled op = scaled_by(divisors);
-  switch (dtype) {
-    case NORIA_FLOAT32: return loop<Plain<float>>(op, out, a, b, count);
-    case NORIA_FLOAT64: return loop<Plain<double>>(op, out, a, b, count);
-    case NORIA_FLOAT16: return loop<Float16>(op, out, a, b, count);
-    case NORIA_BFLOAT16: return loop<BFloat16>(op, out, a, b, count);
-    default: NORIA_CHECK(false, "an average of integers");
-  }
+  loop_floats(scaled_by(divisors), dtype, out, a, b, count);
+}
+
+// Calls `use` with the codec of a dtype that float32 is rounded to.
+template <class Use>
+void with_narrow(noria_dtype narrow, Use use) {
+  if (narrow == NORIA_FLOAT16) return use(Float16());
+  NORIA_CHECK(narrow == NORIA_BFLOAT16, "not a narrow float");
+  use(BFloat16());
 }
 
 void add_narrow_any(noria_dtype narrow, void* out, const void* a, const float* b, size_t count,
                     const Divisors& divisors) {
-  const AddScaled op = scaled_by(divisors);
-  if (narrow == NORIA_FLOAT16) return loop<Float16, Plain<float>>(op, out, a, b, count);
-  NORIA_CHECK(narrow == NORIA_BFLOAT16, "not a narrow float");
-  loop<BFloat16, Plain<float>>(op, out, a, b, count);
+  with_narrow(narrow, [&](auto codec) HWY_ATTR {
+    loop<decltype(codec), Plain<float>>(scaled_by(divisors), out, a, b, count);
+  });
 }
 
 void to_narrow_any(noria_dtype narrow, void* out, const float* in, size_t count, float divisor) {
-  const Divide op = divide_by(divisor);
-  if (narrow == NORIA_FLOAT16) return convert<Float16, Plain<float>>(op, out, in, count);
-  NORIA_CHECK(narrow == NORIA_BFLOAT16, "not a narrow float");
-  convert<BFloat16, Plain<float>>(op, out, in, count);
+  with_narrow(narrow, [&](auto codec) HWY_ATTR {
+    convert<decltype(codec), Plain<float>>(divide_by(divisor), out, in, count);
+  });
 }
 
 void from_narrow_any(noria_dtype narrow, float* out, const void* in, size_t count) {
-  const Divide op = divide_by(1);
-  if (narrow == NORIA_FLOAT16) return convert<Plain<float>, Float16>(op, out, in, count);
-  NORIA_CHECK(narrow == NORIA_BFLOAT16, "not a narrow float");
-  convert<Plain<float>, BFloat16>(op, out, in, count);
+  with_narrow(narrow, [&](auto codec) HWY_ATTR {
+    convert<Plain<float>, decltype(codec)>(divide_by(1), out, in, count);
+  });
 }
 
 }  // namespace HWY_NAMESPACE
