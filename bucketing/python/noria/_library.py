@@ -172,6 +172,8 @@ STRUCTS = {
 
 _HANDLE = c_void_p
 _STREAM = c_void_p  # always None: memory of the host
+_BUFFERS = [c_void_p, c_void_p]  # in and out
+_ASYNC = [_STREAM, POINTER(_HANDLE)]  # NULL for the work: the call blocks
 
 _STATUS_FUNCTIONS = {
     "noria_get_unique_id": [POINTER(UniqueId)],
@@ -181,46 +183,11 @@ _STATUS_FUNCTIONS = {
     "noria_comm_abort": [_HANDLE, c_char_p],
     "noria_comm_status": [_HANDLE],
     "noria_comm_split": [_HANDLE, c_int32, c_int32, POINTER(_HANDLE)],
-    "noria_all_reduce": [
-        _HANDLE,
-        c_void_p,
-        c_void_p,
-        c_uint64,
-        c_int32,
-        c_int32,
-        _STREAM,
-        POINTER(_HANDLE),
-    ],
-    "noria_broadcast": [
-        _HANDLE,
-        c_void_p,
-        c_void_p,
-        c_uint64,
-        c_int32,
-        c_int32,
-        _STREAM,
-        POINTER(_HANDLE),
-    ],
-    "noria_reduce_scatter_v": [
-        _HANDLE,
-        c_void_p,
-        c_void_p,
-        POINTER(c_uint64),
-        c_int32,
-        c_int32,
-        _STREAM,
-        POINTER(_HANDLE),
-    ],
-    "noria_all_gather_v": [
-        _HANDLE,
-        c_void_p,
-        c_void_p,
-        POINTER(c_uint64),
-        c_int32,
-        _STREAM,
-        POINTER(_HANDLE),
-    ],
-    "noria_barrier": [_HANDLE, _STREAM, POINTER(_HANDLE)],
+    "noria_all_reduce": [_HANDLE, *_BUFFERS, c_uint64, c_int32, c_int32, *_ASYNC],
+    "noria_broadcast": [_HANDLE, *_BUFFERS, c_uint64, c_int32, c_int32, *_ASYNC],
+    "noria_reduce_scatter_v": [_HANDLE, *_BUFFERS, POINTER(c_uint64), c_int32, c_int32, *_ASYNC],
+    "noria_all_gather_v": [_HANDLE, *_BUFFERS, POINTER(c_uint64), c_int32, *_ASYNC],
+    "noria_barrier": [_HANDLE, *_ASYNC],
     "noria_work_test": [_HANDLE],
     "noria_work_wait": [_HANDLE, c_uint32],
     "noria_reducer_create": [_HANDLE, POINTER(ReducerConfig), POINTER(_HANDLE)],

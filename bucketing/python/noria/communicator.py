@@ -155,20 +155,16 @@ class Communicator:
         target = source if out is None else memory_of(out)
         if (target.count, target.dtype) != (source.count, source.dtype):
             raise ArgumentError("data and out differ in count or type")
-        work = None if wait else c_void_p()
-        check(
-            lib.noria_all_reduce(
-                self.handle,
-                source.address,
-                target.address,
-                source.count,
-                source.dtype,
-                op,
-                None,
-                _pointer(work),
-            )
+        return self._start(
+            lib.noria_all_reduce,
+            (data, out),
+            wait,
+            source.address,
+            target.address,
+            source.count,
+            source.dtype,
+            op,
         )
-        return self._as_work(work, (data, out))
 
     def reduce_scatter(
         self,
@@ -183,20 +179,16 @@ class Communicator:
         elements of each rank's block, where they differ."""
         source, target = memory_of(data), memory_of(out)
         blocks = self._blocks(source, target, counts)
-        work = None if wait else c_void_p()
-        check(
-            lib.noria_reduce_scatter_v(
-                self.handle,
-                source.address,
-                target.address,
-                blocks,
-                source.dtype,
-                op,
-                None,
-                _pointer(work),
-            )
+        return self._start(
+            lib.noria_reduce_scatter_v,
+            (data, out),
+            wait,
+            source.address,
+            target.address,
+            blocks,
+            source.dtype,
+            op,
         )
-        return self._as_work(work, (data, out))
 
     def all_gather(
         self, data: Any, out: Any, *, counts: Optional[Sequence[int]] = None, wait: bool = True
@@ -204,19 +196,15 @@ class Communicator:
         """Puts the blocks of all ranks behind each other into ``out``; ``data`` is this rank's."""
         source, target = memory_of(data), memory_of(out)
         blocks = self._blocks(target, source, counts)
-        work = None if wait else c_void_p()
-        check(
-            lib.noria_all_gather_v(
-                self.handle,
-                source.address,
-                target.address,
-                blocks,
-                source.dtype,
-                None,
-                _pointer(work),
-            )
+        return self._start(
+            lib.noria_all_gather_v,
+            (data, out),
+            wait,
+            source.address,
+            target.address,
+            blocks,
+            source.dtype,
         )
-        return self._as_work(work, (data, out))
 
     def _blocks(self, whole: Memory, block: Memory, counts: Optional[Sequence[int]]) -> Any:
         blocks = [block.count] * self.size if counts is None else list(counts)
@@ -234,22 +222,21 @@ class Communicator:
     def broadcast(self, data: Any, root: int = 0, *, wait: bool = True) -> Optional[Work]:
         """Gives ``data`` of ``root`` to all ranks, in place."""
         memory = memory_of(data)
-        work = None if wait else c_void_p()
-        check(
-            lib.noria_broadcast(
-                self.handle,
-                memory.address,
-                memory.address,
-                memory.count,
-                memory.dtype,
-                root,
-                None,
-                _pointer(work),
-            )
+        return self._start(
+            lib.noria_broadcast,
+            (data,),
+            wait,
+            memory.address,
+            memory.address,
+            memory.count,
+            memory.dtype,
+            root,
         )
-        return self._as_work(work, (data,))
 
-    def _as_work(self, work: Optional[c_void_p], keep: tuple) -> Optional[Work]:
+    def _start(self, function: Any, keep: tuple, wait: bool, *arguments: Any) -> Optional[Work]:
+        """Calls a collective; ``keep`` is what it works on, alive until the work is done."""
+        work = None if wait else c_void_p()
+        check(function(self.handle, *arguments, None, None if work is None else byref(work)))
         _release_done(self._dropped)
         return None if work is None else Work(work, keep, self._dropped)
 
@@ -280,7 +267,3 @@ class Communicator:
         """Ends the communicator on this rank; happens by itself when nobody holds it any more."""
         self._destroy()
         self.handle = c_void_p()
-
-
-def _pointer(work: Optional[c_void_p]) -> Any:
-    return None if work is None else byref(work)
