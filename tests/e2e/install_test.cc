@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/scratch_folder.hpp"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -37,12 +39,10 @@ add_executable(user user.c)
 target_link_libraries(user PRIVATE noria::noria)
 )";
 
-class InstallTest : public testing::Test {
+class InstallTest : public noria::test::ScratchFolder {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "noria_install_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+    ScratchFolder::SetUp();
     std::ofstream(folder_ / "user.c") << kProgram;
     std::ofstream(folder_ / "CMakeLists.txt") << kProject;
     ASSERT_EQ(run(std::string(NORIA_CMAKE " --install " NORIA_BUILD_DIR " --prefix ") +
@@ -52,7 +52,6 @@ class InstallTest : public testing::Test {
     // What works only where it was installed would be found out here.
     fs::rename(folder_ / "first", prefix());
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   fs::path prefix() const { return folder_ / "moved"; }
 
@@ -64,8 +63,6 @@ class InstallTest : public testing::Test {
     std::ifstream stream(folder_ / "log");
     return std::string(std::istreambuf_iterator<char>(stream), {});
   }
-
-  fs::path folder_;
 };
 
 TEST_F(InstallTest, A_c_program_finds_it_through_pkg_config) {

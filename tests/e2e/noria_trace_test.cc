@@ -8,22 +8,15 @@
 #include <set>
 
 #include "tests/e2e/tool_runs.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace noria::perf {
 namespace {
 
 namespace fs = std::filesystem;
 
-class NoriaTrace : public testing::Test {
+class NoriaTrace : public test::ScratchFolder {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "noria_trace_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string in_folder(const std::string& name) const { return (folder_ / name).string(); }
   static std::string text_of(const std::string& file) {
     std::ifstream stream(file);
     return std::string(std::istreambuf_iterator<char>(stream), {});
@@ -34,8 +27,6 @@ class NoriaTrace : public testing::Test {
                             "--backward-ms", "20", "--steps", "4", "--warmup", "1"},
                            {{"NORIA_SOFT", "1"}, {"NORIA_TRACE", trace}});
   }
-
-  fs::path folder_;
 };
 
 TEST_F(NoriaTrace, Draws_what_the_ranks_of_a_job_wrote) {

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "tests/support/c_reducer.hpp"
 #include "tests/support/look_at.hpp"
@@ -501,54 +502,32 @@ TEST(Api, Null_and_nonsense_are_refused_by_name) {
   expect_failure(noria_reducer_create(nullptr, &config, &reducer), NORIA_E_ARG, "comm is NULL");
   expect_failure(noria_reducer_create(comm, nullptr, &reducer), NORIA_E_ARG, "config");
   expect_failure(noria_reducer_create(comm, &config, nullptr), NORIA_E_ARG, "reducer is NULL");
-  config.op = NORIA_MAX;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "op is 2");
   config.op = NORIA_SUM;
-  config.arena = 7;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "arena is 7");
-  config.arena = 0;
-  config.plan = 3;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "plan is 3");
-  config.plan = NORIA_PLAN_PLANNED;
-  config.order = 2;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "order is 2");
-  config.plan = NORIA_PLAN_DDP;
-  config.order = NORIA_ORDER_REVERSE;
-  config.average = NORIA_AVERAGE_PRE;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "average is set");
-  config.average = 3;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "average is 3");
-  config.average = NORIA_AVERAGE_POST;
-  config.wire_dtype = NORIA_FLOAT32;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "wire_dtype is 7");
-  config.wire_dtype = 0;
-  config.unused = 3;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "unused is 3");
-  config.unused = NORIA_UNUSED_ERROR;
-  config.static_graph = 2;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "static_graph is 2");
-  config.static_graph = 0;
-  config.nonfinite = 2;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "nonfinite is 2");
-  config.nonfinite = NORIA_NONFINITE_PASS;
-  config.shard = 2;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "shard is 2");
-  config.shard = NORIA_SHARD_REDUCE_SCATTER;
-  config.order = NORIA_ORDER_ARRIVAL;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "a plan that stays");
-  config.order = NORIA_ORDER_REVERSE;
-  config.unused = NORIA_UNUSED_KEEP;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG,
-                 "a part of the results");
-  config.unused = NORIA_UNUSED_ERROR;
-  config.nonfinite = NORIA_NONFINITE_ERROR;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG,
-                 "a part of the results");
-  config.nonfinite = NORIA_NONFINITE_PASS;
-  config.shard = NORIA_SHARD_NONE;
-  config.struct_size = 0;
-  expect_failure(noria_reducer_create(comm, &config, &reducer), NORIA_E_ARG, "struct_size is 0");
-  config.struct_size = sizeof config;
+  using Config = noria_reducer_config;
+  constexpr uint32_t kSharded = NORIA_SHARD_REDUCE_SCATTER;
+  const std::pair<void (*)(Config&), const char*> bad[] = {
+      {[](Config& c) { c.op = NORIA_MAX; }, "op is 2"},
+      {[](Config& c) { c.arena = 7; }, "arena is 7"},
+      {[](Config& c) { c.plan = 3; }, "plan is 3"},
+      {[](Config& c) { c.plan = NORIA_PLAN_PLANNED, c.order = 2; }, "order is 2"},
+      {[](Config& c) { c.average = NORIA_AVERAGE_PRE; }, "average is set"},
+      {[](Config& c) { c.average = 3; }, "average is 3"},
+      {[](Config& c) { c.wire_dtype = NORIA_FLOAT32; }, "wire_dtype is 7"},
+      {[](Config& c) { c.unused = 3; }, "unused is 3"},
+      {[](Config& c) { c.static_graph = 2; }, "static_graph is 2"},
+      {[](Config& c) { c.nonfinite = 2; }, "nonfinite is 2"},
+      {[](Config& c) { c.shard = 2; }, "shard is 2"},
+      {[](Config& c) { c.shard = kSharded, c.order = NORIA_ORDER_ARRIVAL; }, "a plan that stays"},
+      {[](Config& c) { c.shard = kSharded, c.unused = NORIA_UNUSED_KEEP; },
+       "a part of the results"},
+      {[](Config& c) { c.shard = kSharded, c.nonfinite = NORIA_NONFINITE_ERROR; },
+       "a part of the results"},
+      {[](Config& c) { c.struct_size = 0; }, "struct_size is 0"}};
+  for (const auto& [spoil, text] : bad) {
+    Config spoilt = config;
+    spoil(spoilt);
+    expect_failure(noria_reducer_create(comm, &spoilt, &reducer), NORIA_E_ARG, text);
+  }
   expect_ok(noria_reducer_create(comm, &config, &reducer));
 
   noria_tensor_desc tensor = NORIA_TENSOR_DESC_INIT;

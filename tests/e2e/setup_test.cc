@@ -8,16 +8,16 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/scratch_folder.hpp"
+
 namespace {
 
 namespace fs = std::filesystem;
 
-class SetupTest : public testing::Test {
+class SetupTest : public noria::test::ScratchFolder {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "noria_setup_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+    ScratchFolder::SetUp();
     // Everything but cmake is there, and cmake too once apt-get said so.
     script("dpkg-query",
            "for a; do last=$a; done\n"
@@ -25,7 +25,6 @@ class SetupTest : public testing::Test {
     script("apt-get", "echo \"apt-get $*\" >>calls\n");
     script("id", "echo 0\n");
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   void script(const std::string& name, const std::string& body) const {
     const fs::path path = folder_ / name;
@@ -46,8 +45,6 @@ class SetupTest : public testing::Test {
     std::ifstream stream(folder_ / name);
     return std::string(std::istreambuf_iterator<char>(stream), {});
   }
-
-  fs::path folder_;
 };
 
 TEST_F(SetupTest, Nothing_is_run_when_nothing_is_missing) {

@@ -8,24 +8,18 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace noria::bucketing {
 namespace {
 
 namespace fs = std::filesystem;
 
-class TimelineTest : public testing::Test {
+class TimelineTest : public test::ScratchFolder {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "noria_timeline_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::unique_ptr<Timeline> create(int32_t rank = 0) {
     auto made = Timeline::create(
-        (folder_ / "job").string(),
+        in_folder("job"),
         {.rank = rank, .size = 2, .group = "7-8", .clock = {.offset = -5, .error = 3}});
     EXPECT_TRUE(made.is_ok()) << made.failure().text;
     return std::move(made).value();
@@ -42,8 +36,6 @@ class TimelineTest : public testing::Test {
     info.end_ns = 77;
     return info;
   }
-
-  fs::path folder_;
 };
 
 TEST_F(TimelineTest, The_file_says_whose_it_is_from_the_start) {
@@ -54,7 +46,7 @@ TEST_F(TimelineTest, The_file_says_whose_it_is_from_the_start) {
             std::string::npos)
       << lines[0];
   EXPECT_NE(lines[0].find("\"group\":\"7-8\","), std::string::npos) << lines[0];
-  EXPECT_EQ(timeline->file(), (folder_ / "job.rank1.jsonl").string());
+  EXPECT_EQ(timeline->file(), in_folder("job.rank1.jsonl"));
 }
 
 TEST_F(TimelineTest, Communicators_of_a_process_and_colors_of_a_split_have_names_of_their_own) {
@@ -115,7 +107,7 @@ TEST_F(TimelineTest, A_step_that_fails_brings_those_before_it_into_the_file) {
 }
 
 TEST_F(TimelineTest, A_path_that_cannot_be_written_is_told_at_once) {
-  const auto made = Timeline::create((folder_ / "none/job").string(), {});
+  const auto made = Timeline::create(in_folder("none/job"), {});
   ASSERT_FALSE(made.is_ok());
   EXPECT_EQ(made.failure().code, NORIA_E_ARG);
   EXPECT_TRUE(made.failure().text.starts_with("NORIA_TRACE: cannot write ")) << made.failure().text;
