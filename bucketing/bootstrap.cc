@@ -158,10 +158,10 @@ Outcome<Ok> find_torchruns_root(const Params& params, Rendezvous* result) {
     return no_launcher(std::string("nobody says where rank 0 is: NORIA_ROOT and ") +
                        (params.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT") +
                        " are not set");
-  int32_t port = 0;
-  if (!parse_number(params.master_port, 1, 65535 - kTorchPortOffset, &port))
-    return no_launcher("MASTER_PORT: '" + params.master_port + "' is not a number from 1 to " +
-                       std::to_string(65535 - kTorchPortOffset));
+  constexpr int32_t kMost = 65535 - kTorchPortOffset;
+  const Given given{"MASTER_PORT", params.master_port};
+  const std::string range = "from 1 to " + std::to_string(kMost);
+  NORIA_TRY_ASSIGN(const int32_t port, given.number(1, kMost, range.c_str()));
   result->host = params.master_addr;
   result->port = static_cast<uint16_t>(port + kTorchPortOffset);
   return Ok{};

@@ -138,6 +138,20 @@ Outcome<Ok> copy_array(std::span<const T> all, T* out, uint32_t capacity, const 
   return Ok{};
 }
 
+// `ask` gives an Outcome of what converts to a span of T.
+template <class T, class Ask>
+noria_status give_array(const noria_reducer* reducer, Ask ask, T* out, uint32_t capacity,
+                        uint32_t* count, const char* type) {
+  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (count == nullptr) return refuse(is_null("count"));
+  if (out == nullptr && capacity != 0) return refuse(is_null("out"));
+  const auto all = ask(reducer->reducer);
+  if (!all.is_ok()) return refuse(all.failure());
+  const auto copied = copy_array<T>(all.value(), out, capacity, type);
+  if (copied.is_ok()) *count = static_cast<uint32_t>(all->size());
+  return answer(copied);
+}
+
 }  // namespace
 }  // namespace noria::bucketing
 
@@ -200,15 +214,9 @@ noria_status noria_reducer_shard(noria_reducer* reducer, uint32_t bucket, noria_
 
 noria_status noria_reducer_shard_ranges(noria_reducer* reducer, noria_shard_range* out,
                                         uint32_t capacity, uint32_t* count) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
-  if (count == nullptr) return refuse(is_null("count"));
-  if (out == nullptr && capacity != 0) return refuse(is_null("out"));
-  const auto ranges = reducer->reducer.shard_ranges();
-  if (!ranges.is_ok()) return refuse(ranges.failure());
-  const auto copied =
-      copy_array<noria_shard_range>(ranges.value(), out, capacity, "noria_shard_range");
-  if (copied.is_ok()) *count = static_cast<uint32_t>(ranges->size());
-  return answer(copied);
+  return give_array(
+      reducer, [](const Reducer& mine) { return mine.shard_ranges(); }, out, capacity, count,
+      "noria_shard_range");
 }
 
 noria_status noria_reducer_layout(noria_reducer* reducer, uint32_t id, uint64_t* offset,
@@ -299,13 +307,7 @@ noria_status noria_observe_step(const noria_reducer* reducer, noria_step_info* i
 
 noria_status noria_observe_buckets(const noria_reducer* reducer, noria_bucket_info* out,
                                    uint32_t capacity, uint32_t* count) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
-  if (count == nullptr) return refuse(is_null("count"));
-  if (out == nullptr && capacity != 0) return refuse(is_null("out"));
-  const auto buckets = reducer->reducer.last_buckets();
-  if (!buckets.is_ok()) return refuse(buckets.failure());
-  const auto copied =
-      copy_array<noria_bucket_info>(buckets.value(), out, capacity, "noria_bucket_info");
-  if (copied.is_ok()) *count = static_cast<uint32_t>(buckets->size());
-  return answer(copied);
+  return give_array(
+      reducer, [](const Reducer& mine) { return mine.last_buckets(); }, out, capacity, count,
+      "noria_bucket_info");
 }

@@ -27,12 +27,6 @@ uint64_t fingerprint_of(const Collective& collective) {
 
 }  // namespace
 
-std::vector<uint64_t> even_edges(uint64_t count, uint32_t ranks) {
-  std::vector<uint64_t> edges(ranks + 1);
-  for (uint32_t rank = 0; rank <= ranks; ++rank) edges[rank] = rank * count;
-  return edges;
-}
-
 uint32_t split_divisor(uint32_t ranks) {
   uint32_t divisor = 1;
   while (uint64_t{divisor} * divisor < ranks) divisor *= 2;

@@ -101,9 +101,6 @@ struct Collective {
   bool is_done() const { return state.load(std::memory_order_acquire) == State::done; }
 };
 
-// Blocks of `count` elements each.
-std::vector<uint64_t> even_edges(uint64_t count, uint32_t ranks);
-
 // The first half of a division by sqrt(ranks) twice: the power of two that is not below, which
 // rounds nothing.
 uint32_t split_divisor(uint32_t ranks);

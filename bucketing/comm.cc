@@ -283,10 +283,7 @@ Outcome<Ok> Comm::fill(Collective& collective, Kind kind, int32_t root, const Pa
 Outcome<Ok> Comm::run(Kind kind, int32_t root, const Part* part) {
   Collective collective;
   NORIA_TRY(fill(collective, kind, root, part));
-  engine_->submit(collective, false);
-  engine_->wait(collective, kNever);
-  if (collective.failure.code != NORIA_OK) return collective.failure;
-  return Ok{};
+  return engine_->run(collective);
 }
 
 Outcome<noria_work*> Comm::launch(Kind kind, int32_t root, const Part* part) {

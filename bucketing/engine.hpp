@@ -42,6 +42,13 @@ class Engine {
   NORIA_HOT void wake();
   // True when done; false when the deadline passed before. Helps to drive meanwhile.
   bool wait(Collective& collective, Nanoseconds deadline);
+  // Both: what became of it, within its own time-out.
+  Outcome<Ok> run(Collective& collective) {
+    submit(collective, false);
+    wait(collective, kNever);
+    if (collective.failure.code != NORIA_OK) return collective.failure;
+    return Ok{};
+  }
 
   // Everything queued and to come fails with this; announced to all ranks. ABORTED takes effect at
   // once, the rest when rank 0 answered, a second at most.

@@ -126,9 +126,7 @@ Outcome<double> Reducer::measure_us(uint64_t bytes) {
   for (int round = 0; round <= kRounds; ++round) {
     probe.state.store(Collective::State::queued, std::memory_order_relaxed);  // as in a step
     const Nanoseconds begun = now_ns();
-    host_.engine->submit(probe, false);
-    host_.engine->wait(probe, kNever);  // bounded by the collective's time-out
-    if (probe.failure.code != NORIA_OK) return probe.failure;
+    NORIA_TRY(host_.engine->run(probe));
     if (round > 0) us.push_back(static_cast<double>(now_ns() - begun) * 1e-3);
   }
   std::nth_element(us.begin(), us.begin() + kRounds / 2, us.end());

@@ -96,10 +96,7 @@ Outcome<Ok> Reducer::all_gather(std::byte* memory, uint64_t bytes) {
                                .edges = std::move(edges)});
   }
   prepare(gathering, static_cast<uint32_t>(host_.size));
-  host_.engine->submit(gathering, false);
-  host_.engine->wait(gathering, kNever);  // bounded by the communicator's time-out
-  if (gathering.failure.code != NORIA_OK) return gathering.failure;
-  return Ok{};
+  return host_.engine->run(gathering);
 }
 
 }  // namespace noria::bucketing
