@@ -1,0 +1,14 @@
+// The commands of noria_tune, a file each: tune_check.cc and so on.
+//
+// argv[0] is the command's own name. Each parses its flags, prints, and answers an exit code; bad
+// usage and what is wrong with a file are thrown as ToolError.
+//
+// Threads: init only.
+#pragma once
+
+namespace noria::perf {
+
+int tune_check(int argc, char** argv);
+int tune_rows(int argc, char** argv);
+
+}  // namespace noria::perf
