@@ -62,7 +62,8 @@ double transport_rate(const Row& row, uint64_t messages, const Options& options)
 // Messages a second, or microseconds one way.
 double perftest(const std::string& program, const Row& row, uint64_t iterations,
                 const Options& options) {
-  const PerftestRow measured = run_perftest(program, row.bytes, iterations, limit_of(options));
+  const PerftestRow measured =
+      run_perftest(program, row.bytes, iterations, false, limit_of(options));
   return row.is_latency ? measured.average_us : measured.average;
 }
 

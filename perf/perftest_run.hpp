@@ -1,7 +1,5 @@
 // A program of perftest between two processes of this machine, on the software HCA.
 //
-// The client tries until the server listens. Neither outlives the call.
-//
 // Threads: one at a time.
 #pragma once
 
@@ -19,8 +17,8 @@ struct PerftestRow {
 };
 
 // `program` with its flags, as "ib_write_bw -t 8". Throws ToolError (environment) where it is not
-// installed, fails, or prints no row within `limit`.
+// installed, fails, or prints no row within `limit`. Bound: see two_sides.hpp.
 PerftestRow run_perftest(const std::string& program, uint64_t bytes, uint64_t iterations,
-                         Nanoseconds limit);
+                         bool are_sides_bound, Nanoseconds limit);
 
 }  // namespace noria::perf
