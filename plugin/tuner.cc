@@ -7,6 +7,7 @@
 #include "plugin/registry.hpp"
 #include "plugin/setup.hpp"
 #include "plugin/tuner/decision.hpp"
+#include "plugin/tuner/nccl_constants.hpp"
 
 namespace noria::plugin {
 namespace {
@@ -20,14 +21,6 @@ const TunerContext* tuner_of(void* context) {
 
 bool is_collective(int collective) {
   return collective >= 0 && collective < static_cast<int>(tuner::kCollectives.size());
-}
-
-// What stands in the table for the doubles of NCCL's model.
-void apply(const std::vector<tuner::Constant>& changed, abi::TunerConstants* constants) {
-  auto* const values = reinterpret_cast<double*>(constants);
-  for (const tuner::Constant& constant : changed)
-    if (constant.place < sizeof *constants / sizeof *values)
-      values[constant.place] = constant.value;
 }
 
 NORIA_COLD void on_ll128_alone(const TunerContext& tuner) {
