@@ -1,8 +1,8 @@
-// The constants of NCCL's own cost model, as version 2.30 starts with them, and what a table puts in
-// their place.
+// The constants of NCCL's own cost model, as version 2.30 starts with them, and what a table puts
+// in their place.
 //
-// The numbers are facts of NCCL 2.30.7 (src/graph/tuning.cc); which of them count for a communicator
-// is nccl_model.hpp's.
+// The numbers are facts of NCCL 2.30.7 (src/graph/tuning.cc); which of them count for a
+// communicator is nccl_model.hpp's.
 //
 // Threads: pure.
 #pragma once

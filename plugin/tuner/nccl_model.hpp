@@ -5,8 +5,8 @@
 //
 // A pure function of the cluster, NCCL's constants, the collective and its bytes, for one operation
 // that is not grouped with others and no user's NCCL_ALGO, NCCL_PROTO or NCCL_NET_OVERHEAD. Derived
-// anew from the behaviour of NCCL 2.30.7 (src/graph/tuning.cc); each rule says in nccl_model.cc what
-// it is. The network's latency counts as 0, which NCCL's own transport and noria's tell it.
+// anew from the behaviour of NCCL 2.30.7 (src/graph/tuning.cc); each rule says in nccl_model.cc
+// what it is. The network's latency counts as 0, which NCCL's own transport and noria's tell it.
 //
 // - What NCCL does not use there costs abi::kIgnoredCost, as in the table that it gives a tuner.
 // - More bytes never cost less, but for Tree, and NVLSTree on Blackwell: these have a correction by
