@@ -14,8 +14,11 @@ foreach(library noria noria_softverbs noria_nccl_net)
   endif()
 endforeach()
 
-# A link to its neighbour, so that the tree may be moved.
+# A link to its neighbour, so that the tree may be moved; and the tables that its tuner looks for
+# beside it.
 if(TARGET noria_nccl_net)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/plugin/tuner/tables/
+          DESTINATION ${CMAKE_INSTALL_LIBDIR}/noria/tables FILES_MATCHING PATTERN "*.csv")
   install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libnccl-tuner-noria.so
           DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

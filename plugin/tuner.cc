@@ -40,9 +40,10 @@ const Row* first_row(const TunerContext& tuner, int collective, size_t bytes,
   return nullptr;
 }
 
-// Version 2 does not say what NCCL could do; these it always can.
+// Version 2 does not say what NCCL could do; these it always can. Nor what it would do, which a row
+// that is modelled has to be better than.
 bool is_safe_without_costs(const Row& row, bool has_nvls) {
-  if (row.protocol == tuner::Protocol::ll128) return false;
+  if (row.is_modelled || row.protocol == tuner::Protocol::ll128) return false;
   return row.algorithm == tuner::Algorithm::ring || row.algorithm == tuner::Algorithm::tree ||
          (row.algorithm == tuner::Algorithm::nvls_tree && has_nvls);
 }

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <filesystem>
 
 #include "base/dl.hpp"
 #include "base/log.hpp"
+#include "base/own_folder.hpp"
 
 namespace noria::plugin {
 namespace {
@@ -43,6 +45,39 @@ uint64_t find_nccl_version(abi::Logger logger) {
   return static_cast<uint64_t>(version);
 }
 
+// The tables beside this library, in an order that is the same on every node.
+std::vector<std::string> shipped_tables() {
+  const std::string folder =
+      own_folder(reinterpret_cast<const void*>(&shipped_tables)) + "noria/tables";
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error))
+    if (entry->path().extension() == ".csv") paths.push_back(entry->path().string());
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+void add_shipped(const tuner::Hardware& hardware, tuner::Table* table) {
+  size_t all = 0, kept = 0;
+  for (const std::string& path : shipped_tables()) {
+    auto shipped = tuner::read_table(path);
+    if (!shipped) {
+      log(LogLevel::warn, "noria: a table that came with it is left out: %s",
+          shipped.failure().c_str());
+      continue;
+    }
+    all += shipped->rows.size();
+    for (tuner::Row& row : shipped->rows) {
+      if (!is_for(row, hardware)) continue;
+      table->rows.push_back(std::move(row));
+      ++kept;
+    }
+  }
+  log(LogLevel::info, "noria: of the tables that came with it %zu of %zu rows are for %s", kept,
+      all, text_of(hardware).c_str());
+}
+
 }  // namespace
 
 tuner::Hardware find_hardware(const std::vector<verbs::PortInfo>& ports, abi::Logger logger) {
@@ -64,18 +99,22 @@ tuner::Hardware find_hardware(const std::vector<verbs::PortInfo>& ports, abi::Lo
 
 Tuning Tuning::load(const Params& params, const tuner::Hardware& hardware) {
   Tuning tuning{.hardware = hardware};
-  if (!params.tuner || params.tuner_table.empty()) return tuning;
-  auto table = tuner::read_table(params.tuner_table);
-  if (!table) {
-    log(LogLevel::warn, "noria: the tuner leaves all choices to NCCL: %s", table.failure().c_str());
-    return tuning;
+  if (!params.tuner) return tuning;
+  if (!params.tuner_table.empty()) {
+    auto table = tuner::read_table(params.tuner_table);
+    if (!table) {
+      log(LogLevel::warn, "noria: the tuner leaves all choices to NCCL: %s",
+          table.failure().c_str());
+      return tuning;
+    }
+    const size_t all = table->rows.size();
+    tuning.table = std::move(*table);
+    std::erase_if(tuning.table.rows, [&](const tuner::Row& row) { return !is_for(row, hardware); });
+    log(LogLevel::info, "noria: %s: %zu of %zu rows are for %s", params.tuner_table.c_str(),
+        tuning.table.rows.size(), all, text_of(hardware).c_str());
   }
-  const size_t all = table->rows.size();
-  tuning.table = std::move(*table);
-  std::erase_if(tuning.table.rows, [&](const tuner::Row& row) { return !is_for(row, hardware); });
+  add_shipped(hardware, &tuning.table);
   tuning.fingerprint = tuner::fingerprint_of(tuning.table);
-  log(LogLevel::info, "noria: %s: %zu of %zu rows are for %s", params.tuner_table.c_str(),
-      tuning.table.rows.size(), all, text_of(hardware).c_str());
   return tuning;
 }
 

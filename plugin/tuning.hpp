@@ -1,8 +1,12 @@
-// Tuning: of the table that NORIA_TUNER_TABLE names the rows that are of use on this machine, and
-// what peers must agree on.
+// Tuning: the rows that are of use on this machine, and what of them peers must agree on.
 //
-// A table that cannot be read or is not understood leaves all choices to NCCL, with one WARN line
-// that says file, line and column: which rows were meant nobody knows.
+// First those of the table that NORIA_TUNER_TABLE names, then those that come with noria: the files
+// of the folder noria/tables beside the library, in order of their names. The first that fits is
+// the choice. Rows for other hardware are left out, and one INFO line says how many were kept.
+//
+// A table of the user's that cannot be read or is not understood leaves all choices to NCCL, with
+// one WARN line that says file, line and column: which rows were meant nobody knows. One that came
+// with noria is left out, with the same line.
 //
 // Threads: init only; afterwards immutable.
 #pragma once

@@ -1,12 +1,12 @@
 #include "verbs/provider.hpp"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "base/hca_filter.hpp"
 #include "base/log.hpp"
+#include "base/own_folder.hpp"
 #include "verbs/api.hpp"
 #include "verbs/device.hpp"
 
@@ -21,18 +21,7 @@ constexpr const char* kSoftwareLibrary = "libnoria-softverbs.so";
 // The software HCA beside the object that contains this code, or in lib/ beside an executable's
 // folder; the plain name where neither file is there, so that the failure names it.
 std::string software_library_path() {
-  Dl_info self{};
-  if (dladdr(reinterpret_cast<const void*>(&software_library_path), &self) == 0 ||
-      self.dli_fname == nullptr)
-    return kSoftwareLibrary;
-  std::string folder(self.dli_fname);
-  if (folder.find('/') == std::string::npos) {
-    // An executable found on PATH is known by its bare name only.
-    char link[4096];
-    const ssize_t length = readlink("/proc/self/exe", link, sizeof link);
-    if (length > 0) folder.assign(link, static_cast<size_t>(length));
-  }
-  folder.erase(folder.rfind('/') == std::string::npos ? 0 : folder.rfind('/') + 1);
+  const std::string folder = own_folder(reinterpret_cast<const void*>(&software_library_path));
   for (const char* step : {"", "../lib/"}) {
     std::string candidate = folder + step + kSoftwareLibrary;
     if (access(candidate.c_str(), R_OK) == 0) return candidate;

@@ -28,9 +28,10 @@ Decision decide(const Table& table, const Index& index, Collective collective, u
   const Row* const ours = decision.row;
   const Row* const other = decision.row_of_nccl;
   if (ours == nullptr) return decision;
+  const bool is_compared = other != nullptr && ours->is_predicted && other->is_predicted;
   const bool is_small =
-      other != nullptr && ours->is_predicted && other->is_predicted &&
-      other->predicted_us(bytes) <= ours->predicted_us(bytes) * (1 + ours->max_regret);
+      is_compared ? other->predicted_us(bytes) <= ours->predicted_us(bytes) * (1 + ours->max_regret)
+                  : ours->is_modelled;
   decision.reason = ours == other ? Reason::same
                     : is_small    ? Reason::too_small_gain
                                   : Reason::override;

@@ -7,7 +7,8 @@
 // - A cost below zero is ignored by NCCL, or by the user's NCCL_ALGO or NCCL_PROTO, and stays so.
 // - The first row that fits and is not ignored is ours. NCCL's own choice is the least cost.
 // - Where a row says of NCCL's choice too how long it takes, and ours is not predicted to be better
-//   by more than the table's max_regret, NCCL's stands.
+//   by more than the table's max_regret, NCCL's stands. So it does where ours is modelled and
+//   nothing is predicted of NCCL's: there a gain is not known.
 //
 // Threads: any thread.
 #pragma once
@@ -44,7 +45,7 @@ NORIA_HOT size_t least_of(const Costs& costs);
 enum class Reason : uint8_t {
   no_row,          // none fits, or all that fit are ignored
   same,            // NCCL chooses the same
-  too_small_gain,  // NCCL's choice is as good, within max_regret
+  too_small_gain,  // NCCL's choice is as good, within max_regret, as far as is known
   override,
 };
 

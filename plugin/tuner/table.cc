@@ -70,7 +70,7 @@ uint64_t fingerprint_of(const Table& table) {
     all.add(row.cell());
     all.add(row.channels);
     all.add(row.chunk_bytes);
-    all.add(row.is_predicted ? 1 : 0);
+    all.add((row.is_predicted ? 1 : 0) + (row.is_modelled ? 2 : 0));
     for (const double value : {row.fixed_us, row.us_per_mib, row.max_regret})
       all.add(std::bit_cast<uint64_t>(value));
   }

@@ -58,6 +58,9 @@ struct Row {
   double fixed_us = 0, us_per_mib = 0;
   std::string provenance;  // which measurement, where, when; "modelled" where there is none
 
+  // Nobody measured this choice there: it counts only against another that is predicted too.
+  bool is_modelled = false;
+
   double max_regret = 0;  // of its table
   uint32_t line = 0;      // in its file
 

@@ -208,6 +208,7 @@ const Column kColumns[]{
     {"provenance",
      [](View text, Row* row) {
        row->provenance = text;
+       row->is_modelled = text.starts_with("modelled");
        return !text.empty();
      },
      [](const Row& row) { return row.provenance; },

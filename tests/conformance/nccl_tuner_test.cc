@@ -256,6 +256,34 @@ TEST_P(NcclTuner, The_GPU_and_NCCLs_version_are_found_where_they_are_loaded) {
   dlclose(cuda);
 }
 
+TEST_P(NcclTuner, The_tables_that_come_with_noria_are_for_their_hardware_alone) {
+  // Ethernet and no GPU.  Expect: none of their rows, and NCCL's choice.
+  context_ = tuner_.init(16, 2, nullptr);
+  EXPECT_EQ(choose(1_GiB), kOfNccl);
+  EXPECT_TRUE(was_logged("of the tables that came with it 0 of "));
+  tuner_.finalize(context_);
+  context_ = nullptr;
+  // A node of 8 NICs that lost one, and a GPU of the kind.  Expect: the choice of 8, and a row of
+  // the user's before it.
+  forget_logged_lines();
+  void* const cuda = dlopen(NORIA_FAKE_CUDA_FILE, RTLD_NOW);
+  ASSERT_NE(cuda, nullptr) << dlerror();
+  std::string devices;
+  for (const char name : {'a', 'b', 'c', 'd', 'e', 'f', 'g'})
+    devices += std::string(devices.empty() ? "" : ";") + "name=" + name + ",rate=400,ll=ib";
+  setenv("NORIA_SOFT_DEVICES", devices.c_str(), 1);
+  costs_ = CostTable(GetParam());
+  use(row("2G-", "Ring,LL,0,0"));
+  EXPECT_EQ(choose(1_GiB), chosen(Algorithm::nvls_tree, Protocol::simple));
+  costs_ = CostTable(GetParam());
+  EXPECT_EQ(choose(4_GiB), chosen(Algorithm::ring, Protocol::ll));
+  EXPECT_FALSE(was_logged("of the tables that came with it 0 of "));
+  tuner_.finalize(context_);
+  context_ = nullptr;
+  unsetenv("NORIA_SOFT_DEVICES");
+  dlclose(cuda);
+}
+
 TEST_P(NcclTuner, A_library_that_NCCL_closes_with_communicators_open_goes) {
   use(row("*", "Ring,LL,0,0"));
   context_ = nullptr;  // forgotten

@@ -73,6 +73,13 @@ TEST_F(InstallTest, A_c_program_finds_it_through_pkg_config) {
   EXPECT_EQ(run("LD_LIBRARY_PATH=" + (prefix() / NORIA_LIBDIR).string() + " ./user"), 0) << log();
 }
 
+TEST_F(InstallTest, The_tuners_tables_lie_beside_the_library) {
+  const fs::path tables = prefix() / NORIA_LIBDIR / "noria/tables";
+  for (const char* name :
+       {"ib400-hopper8-1nic.csv", "ib400-hopper8-4nics.csv", "ib400-hopper8-8nics.csv"})
+    EXPECT_TRUE(fs::is_regular_file(tables / name)) << name;
+}
+
 TEST_F(InstallTest, The_installed_examples_are_built_as_their_first_lines_say) {
   const std::string pc = (prefix() / NORIA_LIBDIR / "pkgconfig").string();
   const std::string flags = "$(PKG_CONFIG_PATH=" + pc + " pkg-config --cflags --libs noria)";

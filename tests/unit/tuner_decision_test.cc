@@ -104,6 +104,14 @@ TEST(Tuner_decision, Says_why) {
   EXPECT_EQ(reason(), Reason::too_small_gain);
   table.rows[1].us_per_mib = 111;
   EXPECT_EQ(reason(), Reason::override);
+  // Ours is modelled, and better as far as the table knows.  Expect: it counts.
+  table.rows[0].is_modelled = true;
+  EXPECT_EQ(reason(), Reason::override);
+  // Of NCCL's nothing is predicted.  Expect: what nobody measured does not count against it.
+  table.rows[1].is_predicted = false;
+  EXPECT_EQ(reason(), Reason::too_small_gain);
+  table.rows[0].is_modelled = false;
+  EXPECT_EQ(reason(), Reason::override);
   // NCCL's choice is one that no row speaks of, then ours, then none is left.
   all.of(Algorithm::pat, Protocol::simple) = 1;
   EXPECT_EQ(reason(), Reason::override);

@@ -172,6 +172,7 @@ TEST(Tuner_table, Its_fingerprint_is_of_what_choices_depend_on) {
     return fingerprint_of(parsed(kHead + text.replace(text.find(from), from.size(), to)));
   };
   EXPECT_EQ(changed("a log", "another log"), all);
+  EXPECT_NE(changed("a log", "modelled"), all);  // which counts less
   for (const auto& [from, to] :
        {std::pair{"4M", "2M"}, std::pair{",2,", ",3,"}, std::pair{"NVLSTree", "Ring"},
         std::pair{",0,0,", ",1,0,"}, std::pair{",0,0,", ",0,512,"}, std::pair{"4.5", "4.6"}})
