@@ -4,8 +4,10 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <map>
 #include <regex>
 #include <set>
+#include <tuple>
 
 namespace noria::perf {
 namespace {
@@ -150,6 +152,7 @@ class Parser {
       take_line(text.substr(0, end));
       text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     }
+    name_chosen();
     for (LoggedTable& table : log_.tables)
       if (table.collective.empty()) table.collective = inferred_collective(table);
     std::erase_if(log_.tables, [](const LoggedTable& table) { return table.rows.empty(); });
@@ -242,7 +245,8 @@ class Parser {
                                      R"(alltoall|sendrecv|gather|scatter|hypercube)_perf)");
     static const std::regex kVersion(R"(NCCL version (\d+\.\d+\.\d+))");
     static const std::regex kLibrary(R"(nccl-library=(\d+))");
-    static const std::regex kChoice(R"(\b(?:NCCL_)?(ALGO|PROTO)=\"?(\w+))");
+    static const std::regex kChoice(R"(\b(?:NCCL_)?(ALGO|PROTO)=\"?([\w^,:;]+))");
+    static const std::regex kChosen(R"((\d+) Bytes -> Algo (\w+) proto (\w+))");
     if (line.size() > kLongestFact) return;
     std::smatch match;
     if (line.find("# nThread") != std::string::npos || line.find("nThread ") == 0) begin_run();
@@ -255,6 +259,8 @@ class Parser {
     for (std::sregex_iterator choice(line.begin(), line.end(), kChoice), end; choice != end;
          ++choice)
       ((*choice)[1] == "ALGO" ? facts_.algorithm : facts_.protocol) = (*choice)[2];
+    if (line.find("Bytes -> Algo") != std::string::npos && std::regex_search(line, match, kChosen))
+      take_chosen(match);
     if (line.starts_with("### ")) is_table_open_ = false;  // headerless runs, one behind the other
   }
 
@@ -264,6 +270,8 @@ class Parser {
     is_run_open_ = true;
     is_table_open_ = false;
     pending_ = nullptr;
+    name_chosen();
+    chosen_.clear();
     facts_.ranks = 0;
     facts_.hosts.clear();
   }
@@ -282,6 +290,19 @@ class Parser {
   void take_program(const std::string& name) {
     facts_.collective = name;
     if (is_table_open_ && log_.tables.back().rows.empty()) log_.tables.back().collective = name;
+  }
+  void take_chosen(const std::smatch& match) {
+    uint64_t bytes = 0;
+    if (read_whole(match[1].str(), &bytes)) chosen_[bytes] = {match[2], match[3]};
+  }
+  // NCCL says so while a row is measured, or before the titles where it warms up: known at the end.
+  void name_chosen() {
+    if (log_.tables.empty()) return;
+    for (LoggedRow& row : log_.tables.back().rows) {
+      const auto at = chosen_.find(row.bytes);
+      if (at == chosen_.end() || !row.algorithm.empty()) continue;
+      std::tie(row.algorithm, row.protocol) = at->second;
+    }
   }
   static std::string version_of(const std::string& code) {
     uint64_t number = 0;
@@ -311,6 +332,7 @@ class Parser {
 
   NcclTestsLog log_;
   Facts facts_;
+  std::map<uint64_t, std::pair<std::string, std::string>> chosen_;  // by bytes, of this run
   Columns columns_;
   LoggedRow* pending_ = nullptr;  // whose halves have not all come
   bool is_run_open_ = false;      // announced, and no titles yet

@@ -31,6 +31,8 @@ struct LoggedRow {
   uint64_t count = 0;
   std::string type, redop, root;  // the last two empty where the log has none
   LoggedHalf out_of_place, in_place;
+  // What NCCL chose for it ("RING", "SIMPLE"), where NCCL_DEBUG_SUBSYS=TUNING made it say so.
+  std::string algorithm, protocol;
   size_t line = 0;  // of the row's head
 };
 
@@ -42,7 +44,7 @@ struct LoggedTable {
   uint64_t nodes = 0;
   std::string gpu;                  // "NVIDIA H100 80GB HBM3"
   std::string nccl_version;         // "2.22.3"
-  std::string algorithm, protocol;  // of NCCL_ALGO and NCCL_PROTO
+  std::string algorithm, protocol;  // of NCCL_ALGO and NCCL_PROTO, as they were set
   bool has_end = false;             // the average was printed
   size_t line = 0;                  // where it begins
 };

@@ -4,15 +4,17 @@
 
 #include "perf/command_line.hpp"
 #include "perf/log_file.hpp"
-#include "perf/nccl_tests_text.hpp"
+#include "perf/nccl_json_log.hpp"
 #include "perf/tune_commands.hpp"
 
 namespace noria::perf {
 namespace {
 
 constexpr const char* kHelp =
-    "Prints what nccl-tests measured, one line a row, of its output as logs have it: versions "
-    "since 2.13, tags of mpirun and srun, rows that other lines cut, several tables. Columns are "
+    "Prints what nccl-tests measured, one line a row, of its JSON (-J) or its output as logs have "
+    "it: "
+    "versions since 2.13, tags of mpirun and srun, rows that other lines cut, several tables. "
+    "Columns are "
     "cut by tabs; - is what the log has not. A table that is not to be trusted is named on "
     "standard error.\n"
     "  all_reduce_perf -b 8 -e 8G -f 2 | tee log; noria_tune rows log\n"
@@ -26,7 +28,7 @@ void print(const LoggedHalf& half) {
 }
 
 void print_rows(const std::string& path) {
-  const NcclTestsLog log = parse_nccl_tests(read_log(path));
+  const NcclTestsLog log = parse_nccl_log(read_log(path), path);
   if (log.tables.empty()) throw usage_error(path + ": has no row of nccl-tests");
   std::printf(
       "size_bytes\tcount\ttype\tredop\troot\ttime_us_oop\talgbw_oop\tbusbw_oop\twrong_oop\t"
