@@ -21,6 +21,7 @@ struct Command {
 constexpr Command kCommands[]{
     {"check", &tune_check, "whether tables are understood, and what cannot be meant in them"},
     {"rows", &tune_rows, "what nccl-tests measured, one line a row"},
+    {"sweep", &tune_sweep, "the job script that measures what a table lacks"},
 };
 
 void print_help() {

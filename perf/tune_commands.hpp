@@ -10,5 +10,6 @@ namespace noria::perf {
 
 int tune_check(int argc, char** argv);
 int tune_rows(int argc, char** argv);
+int tune_sweep(int argc, char** argv);
 
 }  // namespace noria::perf
