@@ -20,6 +20,9 @@ struct Command {
 
 constexpr Command kCommands[]{
     {"check", &tune_check, "whether tables are understood, and what cannot be meant in them"},
+    {"fit", &tune_fit, "a table from what nccl-tests measured, and how well it fits"},
+    {"plot", &tune_plot, "bus bandwidth by size, measured and modelled, as SVG"},
+    {"regret", &tune_regret, "how much slower a table's choices are than the best measured"},
     {"rows", &tune_rows, "what nccl-tests measured, one line a row"},
     {"sweep", &tune_sweep, "the job script that measures what a table lacks"},
 };

@@ -9,6 +9,9 @@
 namespace noria::perf {
 
 int tune_check(int argc, char** argv);
+int tune_fit(int argc, char** argv);
+int tune_plot(int argc, char** argv);
+int tune_regret(int argc, char** argv);
 int tune_rows(int argc, char** argv);
 int tune_sweep(int argc, char** argv);
 

@@ -19,8 +19,11 @@ if(TARGET noria_perf_pure)
              LIBS noria_perf_pure)
   noria_test(NAME perf_nccl_json_log_test LABELS unit SOURCES unit/perf_nccl_json_log_test.cc
              LIBS noria_perf_pure)
+  noria_test(NAME perf_piecewise_fit_test LABELS unit SOURCES unit/perf_piecewise_fit_test.cc
+             LIBS noria_perf_pure)
   noria_test(NAME perf_tune_test LABELS unit
-             SOURCES unit/perf_sweep_script_test.cc
+             SOURCES unit/perf_bandwidth_svg_test.cc unit/perf_regret_test.cc unit/perf_sweep_script_test.cc
+                     unit/perf_tune_curves_test.cc unit/perf_tuner_rows_test.cc
              LIBS noria_tune_pure)
   # A collection of public logs that may stand beside the checkout: its licences keep it out.
   set(nccl_logs ${PROJECT_SOURCE_DIR}/../shared/data/nccl_tests_logs)

@@ -1,0 +1,38 @@
+// What NCCL chose where a log does not say it, by its own cost model (plugin/tuner/nccl_model.hpp).
+//
+// A guess, and a row that rests on it says so: the model knows the usual node, and no variable that
+// the job may have set.
+//
+// Threads: any thread; pure.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "perf/tune_curves.hpp"
+#include "plugin/tuner/nccl_model.hpp"
+
+namespace noria::perf {
+
+// The choice of least cost among those of the key's algorithm and protocol, where it has them; none
+// where NCCL uses none of these.
+struct ModelChoice {
+  std::optional<plugin::tuner::Algorithm> algorithm;
+  std::optional<plugin::tuner::Protocol> protocol;
+};
+ModelChoice choice_by_model(const plugin::tuner::NcclModel& model, const CurveKey& key,
+                            uint64_t bytes);
+
+// The cluster of a key: `usual` with its nodes and ranks.
+plugin::tuner::NcclModel model_of(const plugin::tuner::Cluster& usual, const CurveKey& key);
+
+enum class Open : uint8_t {
+  half,  // curves of which either algorithm or protocol is known
+  all,   // those of which neither is, too
+};
+
+// Cuts each such curve into those that the model chooses, by size, and leaves out those that were
+// measured by name. What the model has no choice for stays open.
+void close_choices(const plugin::tuner::Cluster& usual, Open which, std::vector<Curve>* curves);
+
+}  // namespace noria::perf

@@ -1,0 +1,117 @@
+#include "perf/regret.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "perf/model_choice.hpp"
+#include "perf/tuner_rows.hpp"
+#include "plugin/tuner/decision.hpp"
+
+namespace noria::perf {
+namespace {
+
+namespace tuner = plugin::tuner;
+
+// What NCCL's model leaves out and somebody measured is possible, and the last it would take.
+constexpr float kDearest = 1e9F;
+
+CurveKey communicator_of(CurveKey key) {
+  key.algorithm.reset();
+  key.protocol.reset();
+  return key;
+}
+
+struct AtSize {
+  std::map<size_t, double> us;   // by cell
+  std::optional<double> own_us;  // NCCL left alone
+};
+
+using Sizes = std::map<std::pair<CurveKey, uint64_t>, AtSize>;
+
+Sizes sizes_of(const std::vector<Curve>& curves) {
+  Sizes sizes;
+  for (const Curve& curve : curves) {
+    const CurveKey& key = curve.key;
+    for (const TimedSize& mean : means_of(curve.times)) {
+      AtSize& at = sizes[{communicator_of(key), mean.bytes}];
+      if (key.algorithm && key.protocol)
+        at.us[tuner::cell_of(*key.algorithm, *key.protocol)] = mean.us;
+      else
+        at.own_us = mean.us;
+    }
+  }
+  return sizes;
+}
+
+std::string name_of(size_t cell) {
+  return std::string(tuner::kAlgorithms[cell / tuner::kProtocols.size()]) + "/" +
+         std::string(tuner::kProtocols[cell % tuner::kProtocols.size()]);
+}
+
+// NCCL's, of what was measured; and what it would choose itself, where it was measured left alone.
+tuner::CostTable costs_of(const tuner::NcclModel& model, const CurveKey& communicator,
+                          uint64_t bytes, const AtSize& at) {
+  tuner::CostTable all = model.costs(communicator.collective, bytes);
+  tuner::CostTable measured;
+  for (const auto& [cell, us] : at.us)
+    measured.us[cell] = all.us[cell] >= 0 ? all.us[cell] : kDearest;
+  const size_t own = tuner::least_of(all.costs());
+  if (at.own_us && own != tuner::kNoPlace) measured.us[own] = all.us[own];
+  return measured;
+}
+
+Comparison compare(const CurveKey& communicator, uint64_t bytes, const AtSize& at,
+                   const tuner::NcclModel& model, const tuner::Table& table) {
+  Comparison made{.communicator = communicator, .bytes = bytes};
+  tuner::CostTable costs = costs_of(model, communicator, bytes, at);
+  if (at.own_us) {
+    made.of_nccl = {"NCCL's own", *at.own_us};
+  } else {
+    const size_t least = tuner::least_of(costs.costs());
+    made.of_nccl = {name_of(least), at.us.at(least)};
+  }
+
+  const tuner::Index index =
+      tuner::Index::make(table, {.ranks = communicator.ranks(), .nodes = communicator.nodes});
+  const tuner::Decision decision =
+      tuner::decide(table, index, communicator.collective, bytes, costs.costs());
+  made.ours = made.of_nccl;
+  if (decision.reason == tuner::Reason::override)
+    made.ours = {name_of(decision.row->cell()), at.us.at(decision.row->cell())};
+
+  made.best = made.of_nccl;
+  for (const auto& [cell, us] : at.us)
+    if (us < made.best.us) made.best = {name_of(cell), us};
+  return made;
+}
+
+}  // namespace
+
+std::vector<Comparison> compare_choices(const std::vector<Curve>& curves,
+                                        const tuner::Cluster& usual, const TableFor& table_for) {
+  std::vector<Comparison> comparisons;
+  for (const auto& [where, at] : sizes_of(curves)) {
+    const auto& [communicator, bytes] = where;
+    if (at.us.empty() || at.us.size() + (at.own_us ? 1 : 0) < 2) continue;
+    comparisons.push_back(compare(communicator, bytes, at, model_of(usual, communicator),
+                                  table_for(communicator, bytes)));
+  }
+  return comparisons;
+}
+
+tuner::Table table_without(const std::vector<Curve>& curves, const CurveKey& communicator,
+                           uint64_t bytes, double max_regret) {
+  Measured others;
+  for (Curve curve : curves) {
+    if (communicator_of(curve.key) != communicator) continue;
+    std::erase_if(curve.times, [&](const TimedSize& time) { return time.bytes == bytes; });
+    if (!curve.times.empty()) others.curves.push_back(std::move(curve));
+  }
+  tuner::Table table{.max_regret = max_regret};
+  table.rows = rows_of(fit_curves(&others), {});
+  for (tuner::Row& row : table.rows) row.max_regret = max_regret;
+  return table;
+}
+
+}  // namespace noria::perf

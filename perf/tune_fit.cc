@@ -1,0 +1,149 @@
+// noria_tune fit: a table of the tuner's from measurements.
+
+#include <algorithm>
+#include <cstdio>
+
+#include "perf/command_line.hpp"
+#include "perf/model_choice.hpp"
+#include "perf/nccl_tests_json.hpp"
+#include "perf/stats.hpp"
+#include "perf/tune_commands.hpp"
+#include "perf/tune_logs.hpp"
+#include "perf/tuner_rows.hpp"
+
+namespace noria::perf {
+namespace {
+
+constexpr const char* kHelp =
+    "Makes a table by which noria's tuner chooses, from what nccl-tests measured: lines through "
+    "the "
+    "times of each choice, the fastest first at each size. It prints how well they fit: the "
+    "relative error of sizes that were left out. A log of which a choice is not known (neither "
+    "NCCL_ALGO and NCCL_PROTO nor NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING) gives no row, unless "
+    "--algorithm and --protocol say it, or --nccl-model is to guess it.\n"
+    "  noria_tune fit ring.log tree.log --nics 8 --link ib400 -o ours.csv\n"
+    "Exit: 0 all right, 2 usage, or a log that is not to be trusted: nothing is written then.";
+
+namespace tuner = plugin::tuner;
+
+struct Flags {
+  LogFlags of_logs;
+  std::string nics, link, gpu, nccl = "*", provenance, out;
+  uint64_t most_nodes = 0;
+  bool asks_model = false;
+  double max_regret = tuner::Table::kMaxRegret;
+};
+
+// A column of the table, by the table's own reader: the failure says what it takes.
+tuner::Row read_column(const std::string& flag, const std::string& value, size_t column) {
+  std::string line = "noria_table,1\nall_reduce";
+  for (size_t i = 1; i < 8; ++i) line += "," + (i == column ? value : std::string("*"));
+  auto table = tuner::parse_table(line + ",Ring,Simple,0,0,-,-,a flag\n", "");
+  if (table && table->rows.size() == 1) return table->rows.front();
+  const std::string why = table ? "takes one value" : table.failure();
+  const size_t text = why.find('\'');
+  throw usage_error(flag + ": " + (text == std::string::npos ? why : why.substr(text)));
+}
+
+bool crosses_network(const Measured& measured) {
+  return std::any_of(measured.curves.begin(), measured.curves.end(),
+                     [](const Curve& curve) { return curve.key.nodes > 1; });
+}
+
+RowsFor target_of(const Flags& flags, const Measured& measured) {
+  const bool has_network = crosses_network(measured);
+  std::string gpu = flags.gpu;
+  for (const Curve& curve : measured.curves) {
+    if (const auto known = gpu_of(curve.gpu); known && gpu.empty()) gpu = tuner::name_of(*known);
+  }
+  const auto given = [&](const char* flag, const std::string& value, const char* example) {
+    if (value.empty() && has_network)
+      throw usage_error(std::string(flag) + ": the logs do not say it; give it, as " + example +
+                        ", or * where the rows are for any");
+    return value.empty() ? std::string("*") : value;
+  };
+  if (gpu.empty())
+    throw usage_error("--gpu: the logs do not say it; give " + tuner::choices_text<tuner::Gpu>() +
+                      ", or * where the rows are for any");
+  RowsFor what;
+  what.nics = read_column("--nics", given("--nics", flags.nics, "8"), 4).nics;
+  what.link = read_column("--link", given("--link", flags.link, "ib400"), 5).link;
+  what.gpu = read_column("--gpu", gpu, 6).gpu;
+  what.nccl = read_column("--nccl", flags.nccl, 7).nccl;
+  what.provenance = printable(flags.provenance);
+  what.most_nodes = flags.most_nodes;
+  return what;
+}
+
+// For NCCL's model: of a range of NICs the most.
+tuner::Cluster cluster_of(const RowsFor& what, bool has_network) {
+  constexpr uint64_t kUsualNics = 8;  // where no node has a network to cross
+  tuner::Cluster cluster{.nics = what.nics.last == UINT64_MAX ? kUsualNics : what.nics.last};
+  if (has_network && what.link.gbit == 0)
+    throw usage_error("--link: NCCL's model wants a rate, as ib400");
+  cluster.link_gbit = what.link.gbit;
+  if (what.gpu) cluster.gpu = *what.gpu;
+  return cluster;
+}
+
+void print_summary(const std::vector<FittedCurve>& fitted) {
+  std::vector<double> errors;
+  for (const FittedCurve& curve : fitted) {
+    std::printf("%s\n", printable(summary_of(curve)).c_str());
+    if (curve.left_out) errors.push_back(*curve.left_out);
+    if (!curve.curve.key.algorithm || !curve.curve.key.protocol)
+      std::printf("  gives no row: which algorithm and protocol NCCL chose is not known\n");
+  }
+  std::printf("%zu curves; median error of sizes left out: %.1f %%, of the worst curve %.1f %%\n",
+              fitted.size(), 100 * median(errors), 100 * largest(errors));
+}
+
+}  // namespace
+
+int tune_fit(int argc, char** argv) {
+  Flags flags;
+  CLI::App app(kHelp, "noria_tune fit");
+  add_log_flags(app, flags.of_logs);
+  app.add_option("-o,--out", flags.out, "the table to write; without it the fit is printed alone")
+      ->check(file_name());
+  app.add_option("--nics", flags.nics, "NICs of a node, as 8 or 5-8");
+  app.add_option("--link", flags.link, "their kind and Gb/s, as ib400");
+  app.add_option("--gpu", flags.gpu, "the GPU, where the logs do not say it");
+  app.add_option("--nccl", flags.nccl, "versions of NCCL that the rows are for")
+      ->capture_default_str();
+  app.add_option("--provenance", flags.provenance, "where and when, for each row");
+  app.add_option(
+         "--up-to-nodes", flags.most_nodes,
+         "rows for numbers of nodes that nobody measured, up to here: modelled by steps and "
+         "bytes on the wire")
+      ->check(whole_number(2, 65536));
+  app.add_flag("--nccl-model", flags.asks_model,
+               "what NCCL chose where no log says it is what its own cost model would choose");
+  app.add_option("--max-regret", flags.max_regret, "of the table")
+      ->check(real_number(0, 1))
+      ->capture_default_str();
+  if (parse_command_line(app, argc, argv)) return 0;
+
+  Measured measured = measured_of(flags.of_logs);
+  if (flags.asks_model)
+    close_choices(cluster_of(target_of(flags, measured), crosses_network(measured)), Open::all,
+                  &measured.curves);
+  const std::vector<FittedCurve> fitted = fit_curves(&measured);
+  tell_left_out(measured);
+  if (flags.out.empty()) {
+    print_summary(fitted);
+    return 0;
+  }
+  const std::vector<tuner::Row> rows = rows_of(fitted, target_of(flags, measured));
+  if (rows.empty())
+    throw usage_error(flags.out +
+                      ": would have no row: which algorithm and protocol NCCL chose is "
+                      "not known; measure with NCCL_ALGO and NCCL_PROTO, or give --algorithm and "
+                      "--protocol");
+  write_file(flags.out, table_text(fitted, rows, flags.max_regret));
+  print_summary(fitted);
+  std::printf("%s: %zu rows\n", printable(flags.out).c_str(), rows.size());
+  return 0;
+}
+
+}  // namespace noria::perf
