@@ -154,7 +154,7 @@ TEST(Params, A_bad_value_of_nccls_is_as_bad_as_ours_unless_ours_is_set) {
             "NCCL_IB_TC: '256' is not accepted; it takes auto or 0 to 255 (NORIA_TRAFFIC_CLASS is "
             "taken instead where it is set)");
   EXPECT_EQ(load({"NCCL_IB_PCI_RELAXED_ORDERING=yes"}).failure(),
-            "NCCL_IB_PCI_RELAXED_ORDERING: 'yes' is not accepted; it takes 0|1|2 "
+            "NCCL_IB_PCI_RELAXED_ORDERING: 'yes' is not accepted; it takes 0|1|2|any other number "
             "(NORIA_RELAXED_ORDERING is taken instead where it is set)");
   EXPECT_FALSE(load({"NCCL_IB_HCA=mlx5_0:x"}));
   EXPECT_FALSE(load({"NCCL_IB_ADDR_RANGE=10.0.0.0"}));
@@ -166,6 +166,7 @@ TEST(Params, A_bad_value_of_nccls_is_as_bad_as_ours_unless_ours_is_set) {
 TEST(Params, Nccls_words_are_put_into_ours) {
   EXPECT_EQ(load({"NCCL_IB_PCI_RELAXED_ORDERING=0"})->relaxed_ordering, "off");
   EXPECT_EQ(load({"NCCL_IB_PCI_RELAXED_ORDERING=2"})->relaxed_ordering, "auto");
+  EXPECT_EQ(load({"NCCL_IB_PCI_RELAXED_ORDERING=3"})->relaxed_ordering, "off") << "as NCCL has it";
   EXPECT_EQ(load({"NCCL_IB_SPLIT_DATA_ON_QPS=1"})->split, "on");
   EXPECT_EQ(load({"NCCL_IB_GID_INDEX=-1"})->gid_index, std::nullopt);
   EXPECT_EQ(load({"NCCL_IB_SL=0x3"})->service_level, 3u);
@@ -249,6 +250,9 @@ TEST(Params, NCCLs_threshold_of_adaptive_routing_may_be_its_default_or_out_of_re
   }
   EXPECT_EQ(load({"NCCL_IB_AR_THRESHOLD=4294967296"})->notices[0],
             "NCCL_IB_AR_THRESHOLD=4294967296: 1G is taken, for noria takes 0 to 1G bytes");
+  // Below all sizes, so that to NCCL every message is above it.
+  EXPECT_EQ(load({"NCCL_IB_AR_THRESHOLD=-1"})->adaptive_threshold_bytes, 0u);
+  EXPECT_EQ(load({"NCCL_IB_AR_THRESHOLD=-3"})->adaptive_threshold_bytes, 0u);
   // What noria has.  Expect: as it stands, and nothing to say.
   const auto most = load({"NCCL_IB_AR_THRESHOLD=1073741824"});
   EXPECT_EQ(most->adaptive_threshold_bytes, 1_GiB);
