@@ -64,7 +64,8 @@ bool RingGather::take_received(RingCore& core, RingRun& run) {
       return false;
     }
     if (uses_slots_ && bytes != 0) {
-      copy_out_of_slot(run.out(piece).data, slots_.base() + copy_slot_ * kChunkBytes, bytes);
+      copy_out_of_slot(run.out(piece).data, slots_.base() + copy_slot_ * kChunkBytes, bytes,
+                       run.is_cold(piece) ? kColdBlockBytes : kSlotBlockBytes);
       has_copied = true;
       --slots_taken_;
       if (++copy_slot_ == kSlots) copy_slot_ = 0;

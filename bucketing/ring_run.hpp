@@ -37,6 +37,8 @@ class RingRun {
   // Up to this size the caller's bytes are copied through memory that is registered once and for
   // all: cheaper than to register theirs.
   static constexpr uint64_t kStagedBytes = 64_KiB;
+  // Of a part that is larger, input and result are seldom in a cache when their turn comes.
+  static constexpr uint64_t kColdBytes = 8_MiB;
   // Room for the header of the message that carries the first chunk; input; result.
   static constexpr uint64_t kStagingBytes = kHeaderRoom + 2 * kStagedBytes;
 
@@ -86,6 +88,12 @@ class RingRun {
            pending_[segment - segments_[segment].slice].load(std::memory_order_acquire) == 0;
   }
   bool all_ready() const { return pending_ == nullptr; }
+
+  // The piece's memory was last touched too long ago to be in a cache.
+  NORIA_HOT bool is_cold(const Piece& piece) const {
+    const PartRun& part = parts_[piece.part];
+    return part.part->count * part.element_bytes >= kColdBytes;
+  }
 
   // Where the sum of a piece goes.
   NORIA_HOT std::byte* sum(const Piece& piece, uint32_t step) const {

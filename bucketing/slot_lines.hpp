@@ -37,17 +37,27 @@ NORIA_HOT inline void take_lines(std::byte* data, uint64_t bytes) {
 
 // read(offset, bytes) for each block of the slot, whose lines are then taken.
 template <class Read>
-NORIA_HOT inline void read_slot(std::byte* slot, uint64_t bytes, Read read) {
-  for (uint64_t at = 0; at < bytes; at += kSlotBlockBytes) {
-    const uint64_t some = std::min(bytes - at, kSlotBlockBytes);
+NORIA_HOT inline void read_slot(std::byte* slot, uint64_t bytes, Read read,
+                                uint64_t block = kSlotBlockBytes) {
+  for (uint64_t at = 0; at < bytes; at += block) {
+    const uint64_t some = std::min(bytes - at, block);
     read(at, some);
     take_lines(slot + at, some);
   }
 }
 
-NORIA_HOT inline void copy_out_of_slot(std::byte* out, std::byte* slot, uint64_t bytes) {
-  read_slot(slot, bytes,
-            [&](uint64_t at, uint64_t some) { std::memcpy(out + at, slot + at, some); });
+// Into memory that no cache holds, a copy in longer blocks is cheaper: from some 8 KiB on memcpy()
+// takes the processor's own string copy, which does not fetch the lines that it overwrites. In turn,
+// 2 ranks on an AMD EPYC: 25 MiB in place 6 % faster, out of place 9 %; 512 KiB, whose memory the
+// caches hold, 6 to 10 % slower.
+inline constexpr uint64_t kColdBlockBytes = 32768;
+
+// `block`: kSlotBlockBytes, or kColdBlockBytes.
+NORIA_HOT inline void copy_out_of_slot(std::byte* out, std::byte* slot, uint64_t bytes,
+                                       uint64_t block = kSlotBlockBytes) {
+  read_slot(
+      slot, bytes, [&](uint64_t at, uint64_t some) { std::memcpy(out + at, slot + at, some); },
+      block);
 }
 
 }  // namespace noria::bucketing
