@@ -9,10 +9,12 @@
 
 #include "bucketing/plan_timed.hpp"
 #include "perf/command_line.hpp"
+#include "perf/elements.hpp"
 #include "perf/local_ranks.hpp"
 #include "perf/machine.hpp"
 #include "perf/nccl_tests_json.hpp"
 #include "perf/overlap_report.hpp"
+#include "perf/stats.hpp"
 #include "perf/timeline.hpp"
 
 namespace noria::perf {
@@ -26,7 +28,7 @@ constexpr double kMostRateGbit = 100000;
 
 struct Options {
   std::string trace = "resnet50";
-  std::string mode = "all";
+  std::vector<std::string> modes{"all"};
   int ranks = 2;
   double backward_ms = 0;  // 0: not given
   double comm_ratio = 0;   // 0: not given
@@ -45,10 +47,11 @@ struct Options {
 };
 
 constexpr const char* kHelp =
-    "Replays a model's backward pass on N local ranks and reduces its gradients in three ways.\n"
+    "Replays a model's backward pass on N local ranks and reduces its gradients in four ways.\n"
     "  sequential  one flat all-reduce after the backward pass\n"
     "  per-tensor  one asynchronous all-reduce a tensor, at its ready time\n"
     "  bucketed    the reducer: buckets, sent while the backward pass goes on\n"
+    "  when-full   as DDP does: its plan, a bucket sent when all of it is ready\n"
     "The backward pass is a list of ready times: the compute thread sleeps until each, as a host "
     "does "
     "whose accelerator computes. Where a trace has no times, a tensor takes time in proportion to "
@@ -72,14 +75,16 @@ void add_flags(CLI::App& app, Options& o) {
   std::string models;
   for (const std::string& name : trace_names()) models += (models.empty() ? "" : ", ") + name;
   app.add_option("--trace", o.trace, "model or JSON file (resnet50). Models: " + models);
-  app.add_option("--mode", o.mode, "sequential, per-tensor, bucketed or all (all)")
+  app.add_option("--mode", o.modes,
+                 "sequential, per-tensor, bucketed, when-full, several with commas, or all (all)")
+      ->delimiter(',')
       ->check(CLI::Validator(
           [](std::string& text) {
             if (text == "all") return std::string();
             for (const Mode mode : kModes)
               if (text == mode_name(mode)) return std::string();
             return "'" + text +
-                   "' is not accepted; it takes sequential, per-tensor, bucketed or all";
+                   "' is not accepted; it takes sequential, per-tensor, bucketed, when-full or all";
           },
           "MODE"));
   app.add_option("-g", o.ranks, "ranks to start on this machine (2)")->check(whole_number(1, 1024));
@@ -142,16 +147,31 @@ LinkCurve curve_of(const ReplayPlan& plan, const Options& options) {
           .bytes_per_us = static_cast<double>(plan.trace.bytes()) / us};
 }
 
-// As the reducer makes it; planned, as it makes it after its first step.
-bucketing::Plan plan_of(const ReplayPlan& plan, const Options& options) {
+bucketing::PlanCaps caps_of(const Options& options) {
   bucketing::PlanCaps caps;
   if (options.bucket_mib > 0) caps.bucket_bytes = bytes_of_mib(options.bucket_mib);
   if (options.first_bucket_mib > 0)
     caps.first_bucket_bytes = bytes_of_mib(options.first_bucket_mib);
   if (options.last_bucket_mib > 0) caps.last_bucket_bytes = bytes_of_mib(options.last_bucket_mib);
+  return caps;
+}
+
+std::vector<bucketing::PlanTensor> tensors_of(const Trace& trace) {
   std::vector<bucketing::PlanTensor> tensors;
-  for (const TraceTensor& tensor : plan.trace.tensors)
-    tensors.push_back({tensor.numel, tensor.dtype});
+  for (const TraceTensor& tensor : trace.tensors) tensors.push_back({tensor.numel, tensor.dtype});
+  return tensors;
+}
+
+bucketing::Plan ddp_plan_of(const Trace& trace, const Options& options) {
+  const std::vector<bucketing::PlanTensor> tensors = tensors_of(trace);
+  return bucketing::plan_buckets(bucketing::PlanKind::ddp, tensors,
+                                 bucketing::reverse_registration(tensors.size()), caps_of(options));
+}
+
+// As the reducer makes it; planned, as it makes it after its first step.
+bucketing::Plan plan_of(const ReplayPlan& plan, const Options& options) {
+  const bucketing::PlanCaps caps = caps_of(options);
+  const std::vector<bucketing::PlanTensor> tensors = tensors_of(plan.trace);
   const bucketing::PlanKind kind = kind_of(options.plan);
   const bool is_planned = kind == bucketing::PlanKind::planned;
   const std::vector<uint32_t> fill_order =
@@ -184,11 +204,10 @@ void progress(const std::string& text) {
   std::fflush(stderr);
 }
 
-std::vector<Mode> modes_of(const std::string& name) {
-  std::vector<Mode> modes;
-  for (const Mode mode : kModes)
-    if (name == "all" || name == mode_name(mode)) modes.push_back(mode);
-  return modes;
+bool has_mode(const Options& options, Mode wanted) {
+  return std::any_of(options.modes.begin(), options.modes.end(), [&](const std::string& name) {
+    return name == "all" || name == mode_name(wanted);
+  });
 }
 
 // The link that the ranks are given.
@@ -270,6 +289,14 @@ Exit fit_link(ReplayPlan& plan, const Options& options, Link& link) {
   return Exit::ok;
 }
 
+// All-reduces of what becomes ready last, alone.
+std::vector<double> tail_ms(const ReplayPlan& plan, Communicator& comm) {
+  const ReplayPlan tail{.trace = tail_of(plan.trace, plan.times)};
+  Replay replay(tail, comm);
+  replay.flat_ms(1);
+  return replay.flat_ms(kCalibrationCalls);
+}
+
 LocalResult run_modes(const ReplayPlan& plan, const Options& options, const Link& link) {
   return run_local_ranks({.tool = kName, .size = options.ranks, .environment = link.environment()},
                          [&](LocalRank& local) {
@@ -278,7 +305,8 @@ LocalResult run_modes(const ReplayPlan& plan, const Options& options, const Link
                            describe(comm, report);
                            Replay replay(plan, comm);
                            uint64_t wrong = 0;
-                           for (const Mode mode : modes_of(options.mode)) {
+                           for (const Mode mode : kModes) {
+                             if (!has_mode(options, mode)) continue;
                              report.modes.push_back(replay.run(mode, [&](int step) {
                                if (local.rank() == 0)
                                  progress(std::string(mode_name(mode)) + ": step " +
@@ -287,24 +315,42 @@ LocalResult run_modes(const ReplayPlan& plan, const Options& options, const Link
                              }));
                              wrong += report.modes.back().wrong;
                            }
+                           if (options.ranks > 1 && has_mode(options, Mode::bucketed))
+                             report.tail_ms = tail_ms(plan, comm);
                            local.report(encode(report));
                            comm.barrier();  // a rank that leaves early looks like a lost one
                            return wrong == 0 ? Exit::ok : Exit::wrong_result;
                          });
 }
 
-// Each bucket on the measured link, as long as its share of all bytes.
+// On the measured link, as long as the bytes' share of all.
+double wire_ms(const ReplayPlan& plan, uint64_t bytes, double flat_ms) {
+  return flat_ms * static_cast<double>(bytes) /
+         static_cast<double>(std::max<uint64_t>(plan.trace.bytes(), 1));
+}
+
 double full_buckets_step_ms(const ReplayPlan& plan, const bucketing::Plan& buckets,
                             double flat_ms) {
   std::vector<FullBucket> full;
   for (const bucketing::Bucket& bucket : buckets.buckets) {
-    FullBucket b{.wire_ms = flat_ms * static_cast<double>(bucket.bytes) /
-                            static_cast<double>(std::max<uint64_t>(plan.trace.bytes(), 1))};
+    FullBucket b{.wire_ms = wire_ms(plan, bucket.bytes, flat_ms)};
     for (const uint32_t tensor : bucket.tensors)
       b.ready_ms = std::max(b.ready_ms, plan.times.ready_ms[tensor]);
     full.push_back(b);
   }
   return step_of_full_buckets(full);
+}
+
+// The link never rests while something is ready, so that in another order it would end no sooner.
+double least_step_ms(const ReplayPlan& plan, double flat_ms) {
+  std::vector<FullBucket> tensors;
+  for (const uint32_t index : plan.times.order) {
+    const TraceTensor& tensor = plan.trace.tensors[index];
+    tensors.push_back(
+        {.ready_ms = plan.times.ready_ms[index],
+         .wire_ms = wire_ms(plan, tensor.numel * dtype_row(tensor.dtype).bytes, flat_ms)});
+  }
+  return step_of_full_buckets(tensors);
 }
 
 OverlapSummary summary_of(const ReplayPlan& plan, const Options& options, const Link& link,
@@ -322,19 +368,22 @@ OverlapSummary summary_of(const ReplayPlan& plan, const Options& options, const 
   s.device = reports[0].device;
   s.notice = reports[0].notice;
   s.reads = reports[0].reads;
-  double flat_ms = 0;
   for (size_t m = 0; m < reports[0].modes.size(); ++m) {
     s.modes.push_back(summarize(reports, m, s.backward_ms, s.bytes));
-    if (flat_ms == 0 || s.modes.back().mode == Mode::sequential)
-      flat_ms = s.modes.back().communication_ms;
+    if (s.flat_ms == 0 || s.modes.back().mode == Mode::sequential)
+      s.flat_ms = s.modes.back().communication_ms;
   }
-  s.full_buckets_step_ms = full_buckets_step_ms(plan, plan_of(plan, options), flat_ms);
+  s.tail_bytes = tail_of(plan.trace, plan.times).bytes();
+  if (!reports[0].tail_ms.empty()) s.tail_ms = median(reports[0].tail_ms);
+  s.least_step_ms = least_step_ms(plan, s.flat_ms);
+  s.ddp_step_ms = full_buckets_step_ms(plan, ddp_plan_of(plan.trace, options), s.flat_ms);
+  s.full_buckets_step_ms = full_buckets_step_ms(plan, plan_of(plan, options), s.flat_ms);
   return s;
 }
 
 // A plan is the reducer's: without the bucketed mode there is none to save, nor to load one into.
 void require_reducer(const Options& options) {
-  const bool is_bucketed = options.mode == "all" || options.mode == mode_name(Mode::bucketed);
+  const bool is_bucketed = has_mode(options, Mode::bucketed);
   for (const auto& [flag, file] :
        {std::pair{"--save-plan", options.save_plan}, std::pair{"--load-plan", options.load_plan}}) {
     if (file.empty()) continue;
@@ -391,6 +440,8 @@ int body(int argc, char** argv) {
   plan.kind = static_cast<uint32_t>(kind_of(options.plan));
   plan.load_plan = options.load_plan;
   plan.save_plan = options.save_plan;
+  for (const bucketing::Bucket& bucket : ddp_plan_of(plan.trace, options).buckets)
+    plan.ddp_buckets.push_back(bucket.tensors);
   plan.order = options.order == "arrival" ? NORIA_ORDER_ARRIVAL : NORIA_ORDER_REVERSE;
 
   Link link = settle(options, params_of_environment(), plan);

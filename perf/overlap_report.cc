@@ -95,6 +95,52 @@ std::string ratio_line(const OverlapSummary& s) {
       measured, *s.comm_ratio);
 }
 
+double megabytes(uint64_t bytes) { return static_cast<double>(bytes) * 1e-6; }
+
+// What the reducer leaves exposed, beside what cannot be hidden and what DDP leaves.
+std::string bound_lines(const OverlapSummary& s, const ModeSummary& bucketed) {
+  std::string text;
+  if (s.bytes > 0 && s.flat_ms > 0) {
+    const double last_ms =
+        s.flat_ms * static_cast<double>(bucketed.last_bytes) / static_cast<double>(s.bytes);
+    text += format_text(
+        "# The backward pass and the last bucket, %.2f MB, take %.2f ms together; the step takes "
+        "%.3f x that.\n",
+        megabytes(bucketed.last_bytes), s.backward_ms + last_ms,
+        bucketed.step_ms / (s.backward_ms + last_ms));
+  }
+  if (s.flat_ms > 0)
+    text += format_text(
+        "# From the last gradient on bucketed takes %.3f ms, %.3f x one all-reduce of all of "
+        "them.\n",
+        bucketed.reported_exposed_ms, bucketed.reported_exposed_ms / s.flat_ms);
+  const ModeSummary* calls = mode_of(s, Mode::per_tensor);
+  if (calls != nullptr && bucketed.reported_exposed_ms > 0)
+    text += format_text("# One call a tensor, with nothing else to do, takes %.1f x that.\n",
+                        calls->communication_ms / bucketed.reported_exposed_ms);
+  if (s.tail_ms && *s.tail_ms > 0)
+    text += format_text(
+        "# What becomes ready last, %.3f MB, takes %.2f ms alone; bucketed exposes %.3f x that.\n",
+        megabytes(s.tail_bytes), *s.tail_ms, bucketed.exposed_ms / *s.tail_ms);
+  if (s.least_step_ms > 0)
+    text += format_text(
+        "# No order of sending ends a step before %.2f ms, with each tensor sent when it is "
+        "ready; bucketed takes %.3f x that.\n",
+        s.least_step_ms, bucketed.step_ms / s.least_step_ms);
+  const ModeSummary* ddp = mode_of(s, Mode::when_full);
+  if (ddp != nullptr && ddp->exposed_ms > 0)
+    text += format_text(
+        "# DDP's plan, a bucket sent when it is full, exposes %.2f ms; bucketed exposes %.3f x "
+        "that.\n",
+        ddp->exposed_ms, bucketed.exposed_ms / ddp->exposed_ms);
+  if (s.ddp_step_ms > s.backward_ms)
+    text += format_text(
+        "# Over a link that never rests that plan would expose %.2f ms; bucketed exposes %.3f x "
+        "that.\n",
+        s.ddp_step_ms - s.backward_ms, bucketed.exposed_ms / (s.ddp_step_ms - s.backward_ms));
+  return text;
+}
+
 std::string link_line(const OverlapSummary& s) {
   if (s.rate_gbit <= 0) return "# link: not shaped\n";
   std::string line =
@@ -117,9 +163,9 @@ TimelineStep step_of(const ReplayPlan& plan, const ModeResult& mode, int64_t off
         {.name = tensor.name, .numel = tensor.numel, .ready_ns = step.last_gradient_ns});
   }
   for (const Transfer& t : mode.last.transfers)
-    step.buckets.push_back({.name = mode.mode == Mode::bucketed
-                                        ? "bucket " + std::to_string(step.buckets.size())
-                                        : "all gradients",
+    step.buckets.push_back({.name = mode.mode == Mode::sequential
+                                        ? "all gradients"
+                                        : "bucket " + std::to_string(step.buckets.size()),
                             .bytes = t.bytes,
                             .tensors = t.tensors,
                             .first_ns = moved(t.first_ns),
@@ -134,11 +180,8 @@ TimelineStep step_of(const ReplayPlan& plan, const ModeResult& mode, int64_t off
 }  // namespace
 
 std::string encode(const RankReport& report) {
-  Json json{{"device", report.device},
-            {"notice", report.notice},
-            {"reads", report.reads},
-            {"flat_ms", report.flat_ms},
-            {"modes", Json::array()}};
+  Json json{{"device", report.device},   {"notice", report.notice},   {"reads", report.reads},
+            {"flat_ms", report.flat_ms}, {"tail_ms", report.tail_ms}, {"modes", Json::array()}};
   for (const ModeResult& mode : report.modes) json["modes"].push_back(encode_mode(mode));
   return json.dump();
 }
@@ -149,6 +192,7 @@ RankReport decode(const std::string& text) {
     RankReport report{
         .device = json.at("device"), .notice = json.at("notice"), .reads = json.at("reads")};
     report.flat_ms = json.at("flat_ms").get<std::vector<double>>();
+    report.tail_ms = json.at("tail_ms").get<std::vector<double>>();
     for (const Json& mode : json.at("modes")) report.modes.push_back(decode_mode(mode));
     return report;
   } catch (const Json::exception&) {
@@ -205,6 +249,7 @@ ModeSummary summarize(const std::vector<RankReport>& ranks, size_t mode, double 
     cpu_seconds += result.cpu_seconds;
     summary.seal_ms = std::max(summary.seal_ms, result.seal_ms);
     summary.wrong += result.wrong;
+    if (!result.last.transfers.empty()) summary.last_bytes = result.last.transfers.back().bytes;
   }
   const double gigabytes = static_cast<double>(bytes) * 1e-9;
   const auto n = static_cast<double>(ranks.size());
@@ -244,6 +289,7 @@ std::string overlap_table(const OverlapSummary& s) {
         "# Buckets sent only when full could end a step after %.2f ms at best; sent while they "
         "fill, they took %.2f ms.\n",
         *s.full_buckets_step_ms, bucketed->step_ms);
+  if (bucketed != nullptr) text += bound_lines(s, *bucketed);
   if (bucketed != nullptr)
     text += format_text(
         "# Sealing the reducer took %.1f ms.\n"
@@ -279,7 +325,13 @@ std::string overlap_json(const OverlapSummary& s) {
                              {"seal_ms", mode.seal_ms},
                              {"reported_exposed_ms", mode.reported_exposed_ms},
                              {"report_error", mode.report_error},
+                             {"last_bytes", mode.last_bytes},
                              {"wrong", mode.wrong}});
+  json["flat_ms"] = s.flat_ms;
+  json["least_step_ms"] = s.least_step_ms;
+  json["ddp_step_ms"] = s.ddp_step_ms;
+  json["tail_bytes"] = s.tail_bytes;
+  json["tail_ms"] = s.tail_ms ? Json(*s.tail_ms) : Json(nullptr);
   json["full_buckets_step_ms"] =
       s.full_buckets_step_ms ? Json(*s.full_buckets_step_ms) : Json(nullptr);
   return json.dump(2) + "\n";

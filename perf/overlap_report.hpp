@@ -21,6 +21,7 @@ struct RankReport {
   uint32_t reads = 0;  // as noria_comm_info has it
   std::vector<ModeResult> modes;
   std::vector<double> flat_ms;  // calibration
+  std::vector<double> tail_ms;  // all-reduces of the tensors that become ready last
 };
 
 std::string encode(const RankReport& report);
@@ -39,11 +40,12 @@ struct ModeSummary {
   double efficiency = 0;                                 // backward / step
   double bus_gb_s = 0;
   double cpu_s_per_gb = 0;
-  double seal_ms = 0;  // bucketed
+  double seal_ms = 0;  // of a reducer
   uint64_t wrong = 0;
-  // Bucketed, medians over ranks and steps: exposed time by the library's report, and how far that
-  // is off a clock outside, relative to it.
+  // Of a reducer, medians over ranks and steps: exposed time by the library's report, and how far
+  // that is off a clock outside, relative to it.
   double reported_exposed_ms = 0, report_error = 0;
+  uint64_t last_bytes = 0;  // of a reducer: of the last bucket
 };
 
 ModeSummary summarize(const std::vector<RankReport>& ranks, size_t mode, double backward_ms,
@@ -61,6 +63,12 @@ struct OverlapSummary {
   std::string device, notice;
   uint32_t reads = 0;  // as noria_comm_info has it
   std::vector<ModeSummary> modes;
+  double flat_ms = 0;  // one all-reduce of everything
+  // What becomes ready last, and what an all-reduce of it takes alone.
+  uint64_t tail_bytes = 0;
+  std::optional<double> tail_ms;
+  double least_step_ms = 0;  // of any order of sending; 0: not known
+  double ddp_step_ms = 0;    // the least of DDP's plan, a bucket sent when it is full; 0: not known
   std::optional<double> full_buckets_step_ms;  // floor for buckets that start only when full
 };
 

@@ -49,6 +49,15 @@ ReadyTimes ready_times(const Trace& trace, std::optional<double> backward_ms) {
   return times;
 }
 
+Trace tail_of(const Trace& trace, const ReadyTimes& times) {
+  Trace tail{.name = trace.name};
+  if (times.order.empty()) return tail;
+  const double last_ms = times.ready_ms[times.order.back()];
+  for (size_t i = 0; i < trace.tensors.size(); ++i)
+    if (times.ready_ms[i] == last_ms) tail.tensors.push_back(trace.tensors[i]);
+  return tail;
+}
+
 double step_of_full_buckets(std::span<const FullBucket> buckets) {
   double end = 0;
   for (const FullBucket& bucket : buckets) end = std::max(end, bucket.ready_ms) + bucket.wire_ms;

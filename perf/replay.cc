@@ -39,6 +39,17 @@ noria_op op_of(const Trace& trace) {
   return integers ? NORIA_SUM : NORIA_AVG;
 }
 
+bool has_reducer(Mode mode) { return mode == Mode::bucketed || mode == Mode::when_full; }
+
+// The same caps and tensors under DDP's plan, which no file changes.
+ReplayPlan under_ddp(ReplayPlan plan) {
+  plan.kind = NORIA_PLAN_DDP;
+  plan.order = NORIA_ORDER_REVERSE;
+  plan.load_plan.clear();
+  plan.save_plan.clear();
+  return plan;
+}
+
 }  // namespace
 
 // Where each gradient lies, what it is filled with, and whether the result is right.
@@ -289,6 +300,34 @@ class Replay::Bucketed : public Strategy {
   std::vector<uint32_t> ids_;
 };
 
+// The reducer sends what it is given while a bucket fills; here it is given a bucket's gradients
+// only when the last of them is ready.
+class Replay::WhenFull : public Bucketed {
+ public:
+  WhenFull(const ReplayPlan& plan, Communicator& comm)
+      : Bucketed(plan, comm),
+        buckets_(plan.ddp_buckets),
+        bucket_of_(plan.trace.tensors.size()),
+        missing_(buckets_.size()) {
+    for (uint32_t b = 0; b < buckets_.size(); ++b)
+      for (const uint32_t index : buckets_[b]) bucket_of_[index] = b;
+  }
+  void begin() override {
+    Bucketed::begin();
+    for (size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].size();
+  }
+  void ready(uint32_t index) override {
+    const uint32_t bucket = bucket_of_[index];
+    if (--missing_[bucket] != 0) return;
+    for (const uint32_t member : buckets_[bucket]) Bucketed::ready(member);
+  }
+
+ private:
+  const std::vector<std::vector<uint32_t>>& buckets_;
+  std::vector<uint32_t> bucket_of_;  // by index of tensor
+  std::vector<size_t> missing_;      // of each bucket in this step
+};
+
 Replay::Replay(const ReplayPlan& plan, Communicator& comm) : plan_(plan), comm_(comm) {
   // Threads that exist keep theirs; the compute thread should not oversleep by the usual 50 us.
   ::prctl(PR_SET_TIMERSLACK, 1000UL);
@@ -300,6 +339,10 @@ ModeResult Replay::run(Mode mode, const std::function<void(int)>& progress) {
     case Mode::sequential: strategy = std::make_unique<Sequential>(plan_, comm_); break;
     case Mode::per_tensor: strategy = std::make_unique<PerTensor>(plan_, comm_); break;
     case Mode::bucketed: strategy = std::make_unique<Bucketed>(plan_, comm_); break;
+    case Mode::when_full:
+      ddp_plan_ = under_ddp(plan_);
+      strategy = std::make_unique<WhenFull>(ddp_plan_, comm_);
+      break;
   }
   ModeResult result{.mode = mode};
   for (int step = 0; step < plan_.warmups + plan_.steps; ++step) {
@@ -324,7 +367,7 @@ ModeResult Replay::run(Mode mode, const std::function<void(int)>& progress) {
     if (step < plan_.warmups) continue;
     result.step_ms.push_back(ms_of(times.end_ns - times.begin_ns));
     result.communication_ms.push_back(communication_ms);
-    if (mode == Mode::bucketed) {
+    if (has_reducer(mode)) {
       result.reported_exposed_ms.push_back(ms_of(times.reported_exposed_ns));
       result.outside_exposed_ms.push_back(ms_of(times.end_ns - times.ready_ns.back()));
     }

@@ -7,6 +7,7 @@
 //  sequential  one all-reduce of all gradients in one buffer, after the backward pass
 //  per_tensor  one asynchronous all-reduce a tensor, at its ready time
 //  bucketed    the reducer
+//  when_full   DDP's plan in the reducer, as DDP runs it: a bucket is given when all of it is ready
 //
 // Threads: one per rank.
 #pragma once
@@ -24,14 +25,16 @@
 
 namespace noria::perf {
 
-enum class Mode { sequential, per_tensor, bucketed };
-inline constexpr std::array<Mode, 3> kModes{Mode::sequential, Mode::per_tensor, Mode::bucketed};
+enum class Mode { sequential, per_tensor, bucketed, when_full };
+inline constexpr std::array<Mode, 4> kModes{Mode::sequential, Mode::per_tensor, Mode::bucketed,
+                                            Mode::when_full};
 
 constexpr const char* mode_name(Mode mode) {
   switch (mode) {
     case Mode::sequential: return "sequential";
     case Mode::per_tensor: return "per-tensor";
     case Mode::bucketed: return "bucketed";
+    case Mode::when_full: return "when-full";
   }
   return "?";
 }
@@ -48,6 +51,8 @@ struct ReplayPlan {
   uint32_t kind = NORIA_PLAN_DDP;
   uint32_t order = NORIA_ORDER_REVERSE;
   std::string load_plan, save_plan;  // files; empty: none
+  // The tensors of each bucket of DDP's plan with these caps, for Mode::when_full.
+  std::vector<std::vector<uint32_t>> ddp_buckets;
 };
 
 // A transfer as the timeline shows it; ns of CLOCK_MONOTONIC.
@@ -60,7 +65,7 @@ struct Transfer {
 
 struct StepTimes {
   int64_t begin_ns = 0, end_ns = 0;
-  int64_t reported_exposed_ns = 0;  // bucketed
+  int64_t reported_exposed_ns = 0;  // of a reducer
   std::vector<int64_t> ready_ns;    // as handed over, in order of arrival
   std::vector<Transfer> transfers;
 };
@@ -69,11 +74,11 @@ struct ModeResult {
   Mode mode = Mode::sequential;
   std::vector<double> step_ms;           // of the measured steps
   std::vector<double> communication_ms;  // per step; per_tensor: of the same calls with no backward
-  // Bucketed, per step: exposed time as the library reports it, and as a clock outside sees it,
+  // Of a reducer, per step: exposed time as the library reports it, and as a clock outside sees it,
   // from the call for the last gradient to the end of step_end.
   std::vector<double> reported_exposed_ms, outside_exposed_ms;
   double cpu_seconds = 0;  // of all measured steps
-  double seal_ms = 0;      // bucketed: of noria_reducer_seal()
+  double seal_ms = 0;      // of a reducer: of noria_reducer_seal()
   uint64_t wrong = 0;      // elements, over all steps
   StepTimes last;
 };
@@ -94,8 +99,10 @@ class Replay {
   class Sequential;
   class PerTensor;
   class Bucketed;
+  class WhenFull;
 
   const ReplayPlan& plan_;
+  ReplayPlan ddp_plan_;  // of Mode::when_full
   Communicator& comm_;
 };
 

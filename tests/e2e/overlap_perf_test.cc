@@ -51,7 +51,7 @@ TEST_F(OverlapPerf, All_modes_are_right_on_two_ranks_in_the_arena_and_by_copies)
     EXPECT_EQ(end.exit_code, 0) << end.err;
     const auto json = nlohmann::json::parse(end.out, nullptr, false);
     ASSERT_TRUE(json.is_object()) << end.out;
-    ASSERT_EQ(json["modes"].size(), 3U);
+    ASSERT_EQ(json["modes"].size(), 4U);
     for (const auto& mode : json["modes"]) {
       EXPECT_EQ(mode["wrong"], 0) << mode;
       EXPECT_GE(mode["step_ms"].get<double>(), 10) << mode;
@@ -59,6 +59,21 @@ TEST_F(OverlapPerf, All_modes_are_right_on_two_ranks_in_the_arena_and_by_copies)
     }
     EXPECT_EQ(json["arena"], memory.empty());
   }
+}
+
+TEST_F(OverlapPerf, Modes_are_chosen_and_the_plan_of_DDP_is_beside_whatever_plan) {
+  const ToolEnd end = run({"-g", "2", "--mode", "when-full,bucketed", "--bucket-mib", "2", "--plan",
+                           "strict", "--json"},
+                          {{"NORIA_SOFT_RATE_GBIT", "4"}});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  const auto json = nlohmann::json::parse(end.out, nullptr, false);
+  ASSERT_EQ(json["modes"].size(), 2U) << end.out;
+  EXPECT_EQ(json["modes"][0]["mode"], "bucketed");
+  EXPECT_EQ(json["modes"][1]["mode"], "when-full");
+  // The last tensors of the backward pass are registered first: one, of the first bucket's type.
+  EXPECT_EQ(json["tail_bytes"], 1048576);
+  // Two ranks: each sends as many bytes as there are.
+  EXPECT_GE(json["tail_ms"].get<double>(), 0.9 * 1048576 * 8 / 4e9 * 1e3);
 }
 
 TEST_F(OverlapPerf, Three_ranks_are_right_by_messages_and_by_reads) {
@@ -210,6 +225,7 @@ TEST(Overlap_perf, Bad_input_is_one_line_and_exit_2) {
   for (const std::vector<std::string>& flags :
        std::vector<std::vector<std::string>>{{"--trace", "resnet51"},
                                              {"--mode", "bucket"},
+                                             {"--mode", "bucketed,all-of-them"},
                                              {"--plan", "stric"},
                                              {"--comm-ratio", "0"},
                                              {"--comm-ratio", "1", "-g", "1"},

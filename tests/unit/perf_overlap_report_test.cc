@@ -40,6 +40,7 @@ RankReport report_of(int64_t begin_ms, std::vector<double> steps,
                           .wire_ns = 4 * kMs}};
   report.modes = {mode};
   report.flat_ms = {1.5};
+  report.tail_ms = {0.5, 0.25};
   return report;
 }
 
@@ -58,6 +59,7 @@ TEST(Rank_report, Survives_the_pipe) {
   EXPECT_EQ(after.notice, before.notice);
   EXPECT_EQ(after.reads, before.reads);
   EXPECT_EQ(after.flat_ms, before.flat_ms);
+  EXPECT_EQ(after.tail_ms, before.tail_ms);
   ASSERT_EQ(after.modes.size(), 1U);
   EXPECT_EQ(after.modes[0].mode, Mode::bucketed);
   EXPECT_EQ(after.modes[0].step_ms, before.modes[0].step_ms);
@@ -96,6 +98,7 @@ TEST(Summary, The_slowest_rank_of_each_step_counts) {
   EXPECT_DOUBLE_EQ(summary.bus_gb_s, 3e-3 * 2 / 2 / 9e-3);
   EXPECT_NEAR(summary.cpu_s_per_gb, 1.0 / (3e-3 * 3), 1e-9);
   EXPECT_EQ(summary.wrong, 2U);
+  EXPECT_EQ(summary.last_bytes, 4U);
   // Expect: of the four steps' reports, which are 5 % and 0 % off, the lower median.
   EXPECT_DOUBLE_EQ(summary.reported_exposed_ms, 1.9);
   EXPECT_DOUBLE_EQ(summary.report_error, 0);
@@ -171,6 +174,34 @@ TEST(Overlap_table, Says_when_the_ratio_that_was_asked_was_not_reached) {
                 "\n# Communication took 1.30 x backward, not the 1 that was asked: this machine is "
                 "busy, or too slow for the rate.\n"),
             std::string::npos);
+}
+
+TEST(Overlap_table, Compares_what_is_exposed_with_what_cannot_be_hidden_and_with_DDP) {
+  OverlapSummary summary = summary_of_one();
+  summary.flat_ms = 9;
+  summary.modes[0].last_bytes = 4;
+  summary.tail_bytes = 4000;
+  summary.tail_ms = 2;
+  summary.least_step_ms = 12;
+  summary.ddp_step_ms = 14;
+  summary.modes.push_back({.mode = Mode::per_tensor, .communication_ms = 12});
+  summary.modes.push_back({.mode = Mode::when_full, .step_ms = 15, .exposed_ms = 5});
+  const std::string text = overlap_table(summary);
+  EXPECT_NE(text.find("# The backward pass and the last bucket, 0.00 MB, take 13.00 ms together; "
+                      "the step takes 0.962 x that.\n"
+                      "# From the last gradient on bucketed takes 2.400 ms, 0.267 x one all-reduce "
+                      "of all of them.\n"
+                      "# One call a tensor, with nothing else to do, takes 5.0 x that.\n"
+                      "# What becomes ready last, 0.004 MB, takes 2.00 ms alone; bucketed exposes "
+                      "1.250 x that.\n"
+                      "# No order of sending ends a step before 12.00 ms, with each tensor sent "
+                      "when it is ready; bucketed takes 1.042 x that.\n"
+                      "# DDP's plan, a bucket sent when it is full, exposes 5.00 ms; bucketed "
+                      "exposes 0.500 x that.\n"
+                      "# Over a link that never rests that plan would expose 4.00 ms; bucketed "
+                      "exposes 0.625 x that.\n"),
+            std::string::npos)
+      << text;
 }
 
 TEST(Overlap_json, Has_the_figures_of_the_table) {

@@ -205,6 +205,17 @@ TEST(Ready_times, Embeddings_come_last_and_take_no_time) {
   }));
 }
 
+TEST(Ready_times, The_tail_is_what_becomes_ready_last) {
+  const auto bert = make_trace("bert-base");
+  const Trace tail = tail_of(*bert, ready_times(*bert, 100));
+  // The embeddings and the tensor whose end they wait for.
+  ASSERT_EQ(tail.tensors.size(), 4U);
+  EXPECT_EQ(tail.tensors[0].name, bert->tensors[0].name);
+  EXPECT_EQ(tail.tensors[3].name, bert->tensors[3].name);
+  // Expect: nothing of nothing.
+  EXPECT_TRUE(tail_of({}, {}).tensors.empty());
+}
+
 TEST(Ready_times, Times_of_the_trace_are_kept_and_scaled_when_asked) {
   const Trace trace = parse_trace(kGood, "m.json");
   const ReadyTimes kept = ready_times(trace, std::nullopt);
