@@ -9,6 +9,7 @@
 #include "base/own_folder.hpp"
 #include "verbs/api.hpp"
 #include "verbs/device.hpp"
+#include "verbs/fork_safety.hpp"
 
 namespace noria::verbs {
 namespace {
@@ -128,6 +129,7 @@ Opened open_provider(const Params& params, Use use) {
   Opened opened = choose_provider(params, use);
   if (!opened) return opened;
   if (std::string fault = find_fault(**opened, params); !fault.empty()) return fault;
+  make_fork_safe((*opened)->api());
   for (const PortInfo& port : (*opened)->ports())
     if (!port.is_active) log(LogLevel::info, "%s is %s: not used", port.name().c_str(), port.state);
   for (const PortInfo& port : (*opened)->ports_left_out())

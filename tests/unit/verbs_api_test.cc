@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "base/log.hpp"
+#include "verbs/fork_safety.hpp"
 #include "verbs/handle.hpp"
 #include "verbs/mr.hpp"
 #include "verbs/provider.hpp"
@@ -41,6 +42,29 @@ TEST_F(ApiTest, A_null_is_a_failure_with_the_errno_of_the_call) {
   ASSERT_FALSE(pd.is_ok());
   EXPECT_EQ(pd.failure(), Status::from_errno(Code::no_memory, ENOMEM));
   EXPECT_EQ(lines_logged, 1);
+}
+
+int fork_inits = 0;
+
+TEST_F(ApiTest, Fork_safety_is_asked_for_where_the_kernel_does_not_give_it) {
+  const auto inits_with = [&](auto* is_initialized) {
+    symbols_.is_fork_initialized = is_initialized;
+    fork_inits = 0;
+    make_fork_safe(*api());
+    return fork_inits;
+  };
+  using Ask = decltype(symbols_.is_fork_initialized);
+  const Ask disabled = [] { return IBV_FORK_DISABLED; };
+  const Ask unneeded = [] { return IBV_FORK_UNNEEDED; };
+  const Ask enabled = [] { return IBV_FORK_ENABLED; };
+  EXPECT_EQ(inits_with(disabled), 0);  // a library without it
+  symbols_.fork_init = [] { return ++fork_inits, 0; };
+  EXPECT_EQ(inits_with(disabled), 1);
+  EXPECT_EQ(inits_with(unneeded), 0);
+  EXPECT_EQ(inits_with(enabled), 0);
+  // Expect: one that cannot be asked is told, and a refusal is no failure.
+  symbols_.fork_init = [] { return ++fork_inits, ENOSYS; };
+  EXPECT_EQ(inits_with(Ask{}), 1);
 }
 
 TEST_F(ApiTest, An_errno_value_is_taken_from_the_answer_not_from_errno) {
