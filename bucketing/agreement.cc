@@ -35,6 +35,7 @@ enum Fact : size_t {
   static_graph,
   nonfinite,
   shard,
+  hooks,
   tensor_count,
   tensor_hash,
   kFacts
@@ -54,7 +55,8 @@ constexpr std::array<const char*, tensor_count> kFactNames{"the version of noria
                                                            "unused",
                                                            "static_graph",
                                                            "nonfinite",
-                                                           "shard"};
+                                                           "shard",
+                                                           "hooks"};
 static_assert(kFactNames.back() != nullptr, "each fact has its name");
 
 using Facts = std::array<uint64_t, kFacts>;
@@ -77,6 +79,7 @@ Facts facts_of(const TensorTable& tensors, const ReducerConfig& config) {
   facts[static_graph] = config.static_graph ? 1 : 0;
   facts[nonfinite] = config.is_nonfinite_error ? 1 : 0;
   facts[shard] = config.is_sharded ? 1 : 0;
+  facts[hooks] = config.hooks;
   facts[tensor_count] = tensors.size();
   facts[tensor_hash] = tensors.hash(0, tensors.size());
   return facts;
@@ -106,10 +109,17 @@ Failure mismatch(const std::string& what, const std::vector<std::string>& values
 
 constexpr const char* kSameTensors = "register the same tensors in the same order on every rank";
 
+// Bits of BucketHooks::moments().
+std::string hooks_text(uint64_t moments) {
+  constexpr std::array<const char*, 4> kTexts{"none", "before", "after", "before and after"};
+  return moments < kTexts.size() ? kTexts[moments] : std::to_string(moments);
+}
+
 std::string value_text(size_t fact, uint64_t value) {
   switch (fact) {
     case op: return op_name(static_cast<noria_op>(value));
     case plan: return plan_name(static_cast<PlanKind>(value));
+    case hooks: return hooks_text(value);
     case given_plan: return value == 0 ? "none" : "one with fingerprint " + std::to_string(value);
     default: return std::to_string(value);
   }

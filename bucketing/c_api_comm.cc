@@ -18,8 +18,12 @@ extern char** environ;
 namespace noria::bucketing {
 namespace {
 
+std::string named(const char* function, const char* argument) {
+  return std::string(function) + ": " + argument;
+}
+
 Failure null_argument(const char* function, const char* name) {
-  return {NORIA_E_ARG, std::string(function) + ": " + name + " is NULL"};
+  return {NORIA_E_ARG, named(function, name) + " is NULL"};
 }
 
 // What each buffer call is checked for before anybody is asked to move.
@@ -188,6 +192,7 @@ const char* noria_status_name(noria_status status) {
     case NORIA_E_UNSUPPORTED: return "NORIA_E_UNSUPPORTED";
     case NORIA_E_NONFINITE: return "NORIA_E_NONFINITE";
     case NORIA_E_INTERNAL: return "NORIA_E_INTERNAL";
+    case NORIA_E_HOOK: return "NORIA_E_HOOK";
     default: return "unknown status";
   }
 }
@@ -229,8 +234,8 @@ noria_status noria_comm_create(const noria_comm_config* config, noria_comm** com
 }
 
 noria_status noria_comm_split(noria_comm* comm, int32_t color, int32_t key, noria_comm** child) {
-  if (comm == nullptr || child == nullptr)
-    return refuse(null_argument("noria_comm_split", comm == nullptr ? "comm" : "child"));
+  if (!is_usable(comm)) return refuse(unusable(comm, named("noria_comm_split", "comm")));
+  if (child == nullptr) return refuse(null_argument("noria_comm_split", "child"));
   auto made = comm->comm->split(color, key);
   if (!made) return refuse(made.failure());
   *child = *made == nullptr ? nullptr : new noria_comm{std::move(*made)};
@@ -238,32 +243,33 @@ noria_status noria_comm_split(noria_comm* comm, int32_t color, int32_t key, nori
 }
 
 noria_status noria_comm_rank(const noria_comm* comm, int32_t* rank) {
-  if (comm == nullptr || rank == nullptr)
-    return refuse(null_argument("noria_comm_rank", comm == nullptr ? "comm" : "rank"));
+  if (!is_usable(comm)) return refuse(unusable(comm, named("noria_comm_rank", "comm")));
+  if (rank == nullptr) return refuse(null_argument("noria_comm_rank", "rank"));
   *rank = comm->comm->rank();
   return NORIA_OK;
 }
 
 noria_status noria_comm_size(const noria_comm* comm, int32_t* size) {
-  if (comm == nullptr || size == nullptr)
-    return refuse(null_argument("noria_comm_size", comm == nullptr ? "comm" : "size"));
+  if (!is_usable(comm)) return refuse(unusable(comm, named("noria_comm_size", "comm")));
+  if (size == nullptr) return refuse(null_argument("noria_comm_size", "size"));
   *size = comm->comm->size();
   return NORIA_OK;
 }
 
 noria_status noria_comm_abort(noria_comm* comm, const char* why) {
-  if (comm == nullptr) return refuse(null_argument("noria_comm_abort", "comm"));
+  if (!is_usable(comm)) return refuse(unusable(comm, named("noria_comm_abort", "comm")));
   comm->comm->abort(why != nullptr ? why : "");
   return NORIA_OK;
 }
 
 noria_status noria_comm_status(const noria_comm* comm) {
-  if (comm == nullptr) return refuse(null_argument("noria_comm_status", "comm"));
+  if (!is_usable(comm)) return refuse(unusable(comm, named("noria_comm_status", "comm")));
   return answer(comm->comm->status());
 }
 
+// A child's copy stays as it is: what it would give back, and say goodbye to, is its parent's.
 void noria_comm_destroy(noria_comm* comm) {
-  if (comm == nullptr) return;
+  if (!is_usable(comm)) return;
   comm->comm->end();
   delete comm;
 }
@@ -274,7 +280,7 @@ noria_status noria_all_reduce(noria_comm* comm, const void* in, void* out, uint6
                               noria_dtype dtype, noria_op op, const noria_stream* stream,
                               noria_work** work) {
   constexpr const char* kName = "noria_all_reduce";
-  if (comm == nullptr) return refuse(null_argument(kName, "comm"));
+  if (!is_usable(comm)) return refuse(unusable(comm, named(kName, "comm")));
   if (auto checked = check_reduction(kName, dtype, op); !checked) return refuse(checked.failure());
   const auto part = make_part({kName, in, out, count, count, dtype}, op);
   if (!part) return refuse(part.failure());
@@ -285,7 +291,7 @@ noria_status noria_broadcast(noria_comm* comm, const void* in, void* out, uint64
                              noria_dtype dtype, int32_t root, const noria_stream* stream,
                              noria_work** work) {
   constexpr const char* kName = "noria_broadcast";
-  if (comm == nullptr) return refuse(null_argument(kName, "comm"));
+  if (!is_usable(comm)) return refuse(unusable(comm, named(kName, "comm")));
   if (root < 0 || root >= comm->comm->size())
     return refuse({NORIA_E_ARG, std::string(kName) + ": root " + std::to_string(root) +
                                     " is no rank: they go from 0 to " +
@@ -299,7 +305,7 @@ noria_status noria_broadcast(noria_comm* comm, const void* in, void* out, uint64
 }
 
 noria_status noria_barrier(noria_comm* comm, const noria_stream* stream, noria_work** work) {
-  if (comm == nullptr) return refuse(null_argument("noria_barrier", "comm"));
+  if (!is_usable(comm)) return refuse(unusable(comm, named("noria_barrier", "comm")));
   return answer(start(comm, stream, work, Kind::barrier, 0, nullptr));
 }
 
@@ -307,7 +313,7 @@ noria_status noria_reduce_scatter(noria_comm* comm, const void* in, void* out, u
                                   noria_dtype dtype, noria_op op, const noria_stream* stream,
                                   noria_work** work) {
   constexpr const char* kName = "noria_reduce_scatter";
-  if (comm == nullptr) return refuse(null_argument(kName, "comm"));
+  if (!is_usable(comm)) return refuse(unusable(comm, named(kName, "comm")));
   const auto edges = even_edges_of(kName, count, comm->comm->size(), dtype);
   return answer(reduce_scatter(kName, comm, in, out, edges, dtype, op, stream, work));
 }
@@ -316,7 +322,7 @@ noria_status noria_reduce_scatter_v(noria_comm* comm, const void* in, void* out,
                                     const uint64_t* counts, noria_dtype dtype, noria_op op,
                                     const noria_stream* stream, noria_work** work) {
   constexpr const char* kName = "noria_reduce_scatter_v";
-  if (comm == nullptr) return refuse(null_argument(kName, "comm"));
+  if (!is_usable(comm)) return refuse(unusable(comm, named(kName, "comm")));
   const auto edges = edges_of(kName, counts, comm->comm->size(), dtype);
   return answer(reduce_scatter(kName, comm, in, out, edges, dtype, op, stream, work));
 }
@@ -324,7 +330,7 @@ noria_status noria_reduce_scatter_v(noria_comm* comm, const void* in, void* out,
 noria_status noria_all_gather(noria_comm* comm, const void* in, void* out, uint64_t count,
                               noria_dtype dtype, const noria_stream* stream, noria_work** work) {
   constexpr const char* kName = "noria_all_gather";
-  if (comm == nullptr) return refuse(null_argument(kName, "comm"));
+  if (!is_usable(comm)) return refuse(unusable(comm, named(kName, "comm")));
   const auto edges = even_edges_of(kName, count, comm->comm->size(), dtype);
   return answer(all_gather(kName, comm, in, out, edges, dtype, stream, work));
 }
@@ -332,7 +338,7 @@ noria_status noria_all_gather(noria_comm* comm, const void* in, void* out, uint6
 noria_status noria_all_gather_v(noria_comm* comm, const void* in, void* out, const uint64_t* counts,
                                 noria_dtype dtype, const noria_stream* stream, noria_work** work) {
   constexpr const char* kName = "noria_all_gather_v";
-  if (comm == nullptr) return refuse(null_argument(kName, "comm"));
+  if (!is_usable(comm)) return refuse(unusable(comm, named(kName, "comm")));
   const auto edges = edges_of(kName, counts, comm->comm->size(), dtype);
   return answer(all_gather(kName, comm, in, out, edges, dtype, stream, work));
 }
@@ -340,12 +346,12 @@ noria_status noria_all_gather_v(noria_comm* comm, const void* in, void* out, con
 // ---- works --------------------------------------------------------------------------------------
 
 noria_status noria_work_test(noria_work* work) {
-  if (work == nullptr) return refuse(null_argument("noria_work_test", "work"));
+  if (!is_usable(work)) return refuse(unusable(work, named("noria_work_test", "work")));
   return result_of(*work);
 }
 
 noria_status noria_work_wait(noria_work* work, uint32_t timeout_ms) {
-  if (work == nullptr) return refuse(null_argument("noria_work_wait", "work"));
+  if (!is_usable(work)) return refuse(unusable(work, named("noria_work_wait", "work")));
   const noria::Nanoseconds deadline =
       timeout_ms == 0 ? noria::kNever
                       : noria::now_ns() + static_cast<noria::Nanoseconds>(timeout_ms) * 1'000'000;
@@ -356,7 +362,7 @@ noria_status noria_work_wait(noria_work* work, uint32_t timeout_ms) {
 }
 
 void noria_work_release(noria_work* work) {
-  if (work == nullptr) return;
+  if (!is_usable(work)) return;
   const std::shared_ptr<Comm> comm = std::move(work->comm);  // this may have been its last holder
   // release: this thread's last look; pairs with the communicator's sweep.
   work->is_released.store(true, std::memory_order_release);

@@ -53,7 +53,7 @@ noria_status noria_observe_counter(uint32_t index, noria_counter_info* info) {
 }
 
 noria_status noria_observe_comm(const noria_comm* comm, noria_comm_info* info) {
-  if (comm == nullptr) return refuse({NORIA_E_ARG, "noria_observe_comm: comm is NULL"});
+  if (!is_usable(comm)) return refuse(unusable(comm, "noria_observe_comm: comm"));
   if (auto written = write_struct(info, comm->comm->info(), "noria_comm_info"); !written)
     return refuse(written.failure());
   return NORIA_OK;

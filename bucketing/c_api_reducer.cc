@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,7 @@
 struct noria_reducer {
   std::shared_ptr<noria::bucketing::Comm> comm;  // first: the reducer uses what belongs to it
   noria::bucketing::Reducer reducer;
+  noria::bucketing::Origin origin;
 };
 
 namespace noria::bucketing {
@@ -142,7 +144,7 @@ Outcome<Ok> copy_array(std::span<const T> all, T* out, uint32_t capacity, const 
 template <class T, class Ask>
 noria_status give_array(const noria_reducer* reducer, Ask ask, T* out, uint32_t capacity,
                         uint32_t* count, const char* type) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if (count == nullptr) return refuse(is_null("count"));
   if (out == nullptr && capacity != 0) return refuse(is_null("out"));
   const auto all = ask(reducer->reducer);
@@ -159,18 +161,19 @@ using namespace noria::bucketing;  // NOLINT: this file is where the C names are
 
 noria_status noria_reducer_create(noria_comm* comm, const noria_reducer_config* config,
                                   noria_reducer** reducer) {
-  if (comm == nullptr) return refuse(is_null("comm"));
+  if (!is_usable(comm)) return refuse(unusable(comm, "comm"));
   if (reducer == nullptr) return refuse(is_null("reducer"));
   const auto checked = read_config(config);
   if (!checked.is_ok()) return refuse(checked.failure());
   *reducer = new noria_reducer{.comm = comm->comm,
-                               .reducer = Reducer(comm->comm->reducer_host(), checked.value())};
+                               .reducer = Reducer(comm->comm->reducer_host(), checked.value()),
+                               .origin = {}};
   return NORIA_OK;
 }
 
 noria_status noria_reducer_add(noria_reducer* reducer, const noria_tensor_desc* tensor,
                                uint32_t* id) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if (id == nullptr) return refuse(is_null("id"));
   const auto added = add(reducer->reducer, tensor);
   if (added.is_ok()) *id = added.value();
@@ -178,24 +181,33 @@ noria_status noria_reducer_add(noria_reducer* reducer, const noria_tensor_desc* 
 }
 
 noria_status noria_reducer_seal(noria_reducer* reducer) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   return answer(reducer->reducer.seal());
 }
 
+noria_status noria_reducer_set_hook(noria_reducer* reducer, noria_hook_moment moment,
+                                    noria_bucket_hook hook, void* user) {
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
+  if (moment != NORIA_HOOK_BEFORE && moment != NORIA_HOOK_AFTER)
+    return refuse({NORIA_E_ARG, "noria_reducer_set_hook: moment is " + std::to_string(moment) +
+                                    ": it must be NORIA_HOOK_BEFORE or _AFTER"});
+  return answer(reducer->reducer.set_hook(moment, {.function = hook, .user = user}));
+}
+
 noria_status noria_reducer_load_plan(noria_reducer* reducer, const char* path) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if (path == nullptr) return refuse(is_null("path"));
   return answer(reducer->reducer.load_plan(path));
 }
 
 noria_status noria_reducer_save_plan(const noria_reducer* reducer, const char* path) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if (path == nullptr) return refuse(is_null("path"));
   return answer(reducer->reducer.save_plan(path));
 }
 
 noria_status noria_reducer_view(noria_reducer* reducer, uint32_t id, void** ptr, uint64_t* bytes) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if (ptr == nullptr) return refuse(is_null("ptr"));
   if (bytes == nullptr) return refuse(is_null("bytes"));
   const auto view = reducer->reducer.view(id);
@@ -206,7 +218,7 @@ noria_status noria_reducer_view(noria_reducer* reducer, uint32_t id, void** ptr,
 }
 
 noria_status noria_reducer_shard(noria_reducer* reducer, uint32_t bucket, noria_shard_info* info) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   const auto shard = reducer->reducer.shard(bucket);
   if (!shard.is_ok()) return refuse(shard.failure());
   return answer(write_struct(info, shard.value(), "noria_shard_info"));
@@ -221,7 +233,7 @@ noria_status noria_reducer_shard_ranges(noria_reducer* reducer, noria_shard_rang
 
 noria_status noria_reducer_layout(noria_reducer* reducer, uint32_t id, uint64_t* offset,
                                   uint64_t* total_bytes) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if (offset == nullptr) return refuse(is_null("offset"));
   if (total_bytes == nullptr) return refuse(is_null("total_bytes"));
   const auto found = reducer->reducer.offset_of(id);
@@ -232,13 +244,20 @@ noria_status noria_reducer_layout(noria_reducer* reducer, uint32_t id, uint64_t*
 }
 
 noria_status noria_reducer_all_gather(noria_reducer* reducer, void* memory, uint64_t bytes) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if (memory == nullptr && bytes != 0) return refuse(is_null("memory"));
-  return answer(reducer->reducer.all_gather(static_cast<std::byte*>(memory), bytes));
+  return answer(reducer->reducer.all_gather(static_cast<std::byte*>(memory), bytes, std::nullopt));
+}
+
+noria_status noria_reducer_all_gather_as(noria_reducer* reducer, void* memory, uint64_t bytes,
+                                         noria_dtype dtype) {
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
+  if (memory == nullptr && bytes != 0) return refuse(is_null("memory"));
+  return answer(reducer->reducer.all_gather(static_cast<std::byte*>(memory), bytes, dtype));
 }
 
 noria_status noria_step_begin(noria_reducer* reducer, uint32_t flags) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if ((flags & ~uint32_t{NORIA_STEP_ACCUMULATE}) != 0)
     return refuse({NORIA_E_ARG, "noria_step_begin: flags are " + std::to_string(flags) +
                                     ": NORIA_STEP_ACCUMULATE alone is known"});
@@ -247,8 +266,8 @@ noria_status noria_step_begin(noria_reducer* reducer, uint32_t flags) {
 
 NORIA_HOT noria_status noria_grad_ready(noria_reducer* reducer, uint32_t id, const void* grad,
                                         const noria_stream* producer) {
-  if (reducer == nullptr) [[unlikely]]
-    return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) [[unlikely]]
+    return refuse(unusable(reducer, "reducer"));
   if (producer != nullptr) {
     const auto checked = check_stream(producer);
     if (!checked.is_ok()) return refuse(checked.failure());
@@ -257,14 +276,14 @@ NORIA_HOT noria_status noria_grad_ready(noria_reducer* reducer, uint32_t id, con
 }
 
 noria_status noria_grad_unused(noria_reducer* reducer, const uint32_t* ids, uint32_t count) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if (ids == nullptr && count != 0) return refuse(is_null("ids"));
   return answer(reducer->reducer.grad_unused({ids, count}));
 }
 
 noria_status noria_grad_result(noria_reducer* reducer, uint32_t id, const noria_stream* consumer,
                                uint32_t timeout_ms, const void** result) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if (result == nullptr) return refuse(is_null("result"));
   if (const auto checked = check_stream(consumer); !checked.is_ok())
     return refuse(checked.failure());
@@ -275,14 +294,14 @@ noria_status noria_grad_result(noria_reducer* reducer, uint32_t id, const noria_
 
 noria_status noria_step_end(noria_reducer* reducer, const noria_stream* consumer,
                             noria_step_report* report) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   Reducer& mine = reducer->reducer;
   return answer(end_step(mine, consumer, report, [&mine] { return mine.step_end(); }));
 }
 
 noria_status noria_step_join(noria_reducer* reducer, const noria_stream* consumer,
                              noria_step_report* report, uint32_t* all_joined) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if (all_joined == nullptr) return refuse(is_null("all_joined"));
   Reducer& mine = reducer->reducer;
   bool is_over = false;
@@ -292,14 +311,17 @@ noria_status noria_step_join(noria_reducer* reducer, const noria_stream* consume
 }
 
 noria_status noria_reducer_reset(noria_reducer* reducer) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   return answer(reducer->reducer.reset());
 }
 
-void noria_reducer_destroy(noria_reducer* reducer) { delete reducer; }
+// A child's copy stays as it is: what it would give back is its parent's.
+void noria_reducer_destroy(noria_reducer* reducer) {
+  if (is_usable(reducer)) delete reducer;
+}
 
 noria_status noria_observe_step(const noria_reducer* reducer, noria_step_info* info) {
-  if (reducer == nullptr) return refuse(is_null("reducer"));
+  if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   const auto step = reducer->reducer.last_step();
   if (!step.is_ok()) return refuse(step.failure());
   return answer(write_struct(info, step.value(), "noria_step_info"));

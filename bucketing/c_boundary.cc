@@ -15,6 +15,14 @@ noria_status refuse(const Failure& failure) {
 
 const std::string& last_refusal() { return text_of_this_thread(); }
 
+Failure unusable(const void* handle, const std::string& name) {
+  if (handle == nullptr) return {NORIA_E_ARG, name + " is NULL"};
+  return {NORIA_E_STATE,
+          name +
+              " belongs to the process that forked this one: a child may not use it; "
+              "it makes its own, or leaves noria to its parent"};
+}
+
 Outcome<Ok> check_stream(const noria_stream* stream) {
   if (stream == nullptr) return Ok{};
   NORIA_TRY_ASSIGN(const noria_stream copy, read_struct(stream, "noria_stream"));

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/check.hpp"
 #include "base/result.hpp"
 #include "bucketing/failure.hpp"
 
@@ -21,6 +22,14 @@ namespace noria::bucketing {
 
 noria_status refuse(const Failure& failure);
 const std::string& last_refusal();  // of the calling thread; empty before the first
+
+// Whether a handle may be followed: it is there, and not a copy of the parent's.
+template <class Handle>
+NORIA_HOT bool is_usable(const Handle* handle) {
+  return handle != nullptr && handle->origin.is_here();
+}
+// Why not. `name` is the argument's.
+NORIA_COLD Failure unusable(const void* handle, const std::string& name);
 
 // No header's struct comes near; what says so has no struct_size where we read it.
 inline constexpr uint32_t kMostStructBytes = 64 * 1024;

@@ -93,6 +93,7 @@ Outcome<std::unique_ptr<Comm>> Comm::create(const noria_comm_config& config) {
 
 Outcome<std::unique_ptr<Comm>> Comm::make(const noria_comm_config& config,
                                           const std::string& trace_name) {
+  watch_forks();
   auto loaded = load_params(environ);
   const std::string bad_params = loaded ? "" : loaded.failure();
   const Params params = loaded ? *loaded : params_to_meet_by();
@@ -200,7 +201,21 @@ Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {
 
   auto ring = Ring::connect(*domain, *control_, params_, host_, deadline);
   if (!ring) return control_->settle(ring.failure());
-  return agree("start", start_engine(std::move(domain), std::move(*ring)), deadline);
+  NORIA_TRY(agree("start", start_engine(std::move(domain), std::move(*ring)), deadline));
+  return try_ring(deadline);
+}
+
+// A connection may stand that carries nothing, as by a wrong GID or a closed port of a switch. That
+// is to be told here, and not by the first collective's time-out, which is much longer.
+Outcome<Ok> Comm::try_ring(Nanoseconds deadline) {
+  Collective barrier;
+  NORIA_TRY(fill(barrier, Kind::barrier, 0, nullptr));
+  barrier.timeout_ns = std::max(deadline - now_ns(), 100_ms);
+  const Outcome<Ok> passed = engine_->run(barrier);
+  if (passed.is_ok()) return passed;
+  return Failure{passed.failure().code,
+                 "the ranks met, but what their devices send does not arrive: " +
+                     passed.failure().text + "; noria_info shows a host's ports and GIDs"};
 }
 
 Outcome<std::unique_ptr<transport::Domain>> Comm::open_device() {
@@ -226,7 +241,7 @@ Outcome<std::unique_ptr<transport::Domain>> Comm::open_device() {
 Outcome<Ok> Comm::start_engine(std::unique_ptr<transport::Domain> domain,
                                std::unique_ptr<Ring> ring) {
   NORIA_TRY_ASSIGN(engine_, Engine::create(std::move(domain), std::move(ring), control_.get(),
-                                           collective_timeout_));
+                                           collective_timeout_, &open_steps_));
   return Ok{};
 }
 

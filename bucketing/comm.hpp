@@ -23,6 +23,7 @@
 #include "bucketing/control.hpp"
 #include "bucketing/engine.hpp"
 #include "bucketing/failure.hpp"
+#include "bucketing/forks.hpp"
 #include "bucketing/reducer.hpp"
 #include "bucketing/timeline.hpp"
 #include "verbs/provider.hpp"
@@ -38,6 +39,7 @@ struct noria_work {
   std::shared_ptr<noria::bucketing::Comm> comm;
   noria::bucketing::Engine* engine = nullptr;
   std::atomic<bool> is_released{false};
+  noria::bucketing::Origin origin;
 };
 
 namespace noria::bucketing {
@@ -78,6 +80,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Outcome<Ok> connect(const std::string& bad_params, Nanoseconds deadline);
   Outcome<std::unique_ptr<transport::Domain>> open_device();
   Outcome<Ok> start_engine(std::unique_ptr<transport::Domain> domain, std::unique_ptr<Ring> ring);
+  Outcome<Ok> try_ring(Nanoseconds deadline);
   Outcome<Ok> start_timeline(const std::string& group, const ClockOffset& clock);
   // All ranks get the failure of the lowest rank that has one.
   Outcome<Ok> agree(const std::string& what, const Outcome<Ok>& mine, Nanoseconds deadline);
@@ -106,4 +109,5 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
 struct noria_comm {
   std::shared_ptr<noria::bucketing::Comm> comm;
+  noria::bucketing::Origin origin;
 };

@@ -45,6 +45,10 @@ Failure ControlPlane::settle(const Failure& failure) { return state_->settle(fai
 bool ControlPlane::failed() const { return state_->failed(); }
 Failure ControlPlane::failure() const { return state_->failure(); }
 void ControlPlane::on_failure(std::function<void()> wake) { state_->on_failure(std::move(wake)); }
+void ControlPlane::on_question(std::function<std::string()> answer) {
+  state_->on_question(std::move(answer));
+}
+void ControlPlane::ask_around(const std::string& what) { state_->ask_around(what); }
 void ControlPlane::leave(Nanoseconds deadline) { state_->leave(deadline); }
 Outcome<std::vector<std::string>> ControlPlane::all_gather(const std::string& what,
                                                            const std::string& bytes,
@@ -115,6 +119,13 @@ ControlPlane::State::State(const Options& options, Fd listener, RootLink root)
 
 ControlPlane::State::~State() { hang_up(); }
 
+// A child would keep them open when its parent is gone, and no rank would notice that death.
+// Visitors are strangers still, and their list may be in the midst of a change.
+void ControlPlane::State::close_in_child() NORIA_NO_THREAD_SAFETY_ANALYSIS {
+  listener_.reset();
+  for (Peer& peer : peers_) peer.socket.reset();
+}
+
 void ControlPlane::State::hang_up() {
   if (!thread_.joinable()) return;
   {
@@ -155,6 +166,7 @@ void ControlPlane::State::commit(const Failure& failure) {
   failed_.store(true, std::memory_order_relaxed);
   pending_.reset();
   pending_until_ = kNever;
+  survey_.reset();
   if (is_root()) {
     PayloadWriter payload;
     payload.put_i32(failure.code);
@@ -254,7 +266,7 @@ void ControlPlane::State::announce(const Failure& failure) {
     payload.put_i32(failure.code);
     payload.put_text(failure.text);
     send(root, FrameType::failure, payload.bytes());
-    expect_verdict(failure, kVerdict);
+    expect_verdict(failure, kVerdict + (failure.code == NORIA_E_TIMEOUT ? kQuestion : 0));
   } else {
     commit(failure);
   }
@@ -270,8 +282,8 @@ void ControlPlane::State::expect_verdict(const Failure& failure, Nanoseconds pat
 Failure ControlPlane::State::settle(const Failure& failure) {
   announce(failure);
   const MutexLock lock(mutex_);
-  // The thread ends this wait after kVerdict; the deadline is for a thread that does not run.
-  if (!wait_for(now_ns() + 2 * kVerdict, [this] { return failed(); })) return failure;
+  // The thread ends this wait; the deadline is for a thread that does not run.
+  if (!wait_for(now_ns() + 2 * (kVerdict + kQuestion), [this] { return failed(); })) return failure;
   return failure_;
 }
 
@@ -286,6 +298,21 @@ void ControlPlane::State::on_failure(std::function<void()> wake) {
   const MutexLock lock(mutex_);
   told_listener_ = false;
   if (failed()) wake_thread();
+}
+
+void ControlPlane::State::on_question(std::function<std::string()> answer) {
+  const MutexLock callback_lock(callback_mutex_);
+  answer_ = std::move(answer);
+}
+
+void ControlPlane::State::ask_around(const std::string& what) {
+  const MutexLock lock(mutex_);
+  if (failed()) return;
+  stall_ = what;
+  if (is_root())
+    start_survey(0);
+  else
+    send(peers_[0], FrameType::ask_around);
 }
 
 void ControlPlane::State::say_goodbye() {

@@ -64,7 +64,7 @@ class ControlPlane {
   // Tells all ranks; the first failure wins. ABORTED is true here at once, the rest when rank 0
   // answered.
   void announce(const Failure& failure);
-  // Announces, and returns what won: what all ranks will say. At most a second.
+  // Announces, and returns what won: what all ranks will say. At most a second, of a TIMEOUT three.
   Failure settle(const Failure& failure);
   bool failed() const;      // one relaxed load
   Failure failure() const;  // after failed()
@@ -72,6 +72,15 @@ class ControlPlane {
   // Called from the control thread when failed() turned true, or soon if it is true already. An
   // empty function takes it back: no call is under way afterwards.
   void on_failure(std::function<void()> wake);
+
+  // What this rank owes the others, in words that follow its name, as "has not given 'a'"; empty:
+  // nothing. Called from the control thread when a rank asks around. An empty function takes it
+  // back: no call is under way afterwards.
+  void on_question(std::function<std::string()> answer);
+  // Asks every rank what it owes, and logs a warning of `what` and their answers when they are
+  // there, in three seconds at most. A failure of code TIMEOUT that a rank announces asks around by
+  // itself: the answers stand in it on all ranks. Returns at once.
+  void ask_around(const std::string& what);
 
   // Says goodbye and waits until all ranks did: so that no rank hangs up on one that still reads.
   void leave(Nanoseconds deadline);

@@ -138,8 +138,71 @@ void ControlPlane::State::finish_join_if_complete() {
 // rank) may still lie unread in another socket.
 void ControlPlane::State::hear(const Failure& failure) {
   const bool is_hearsay = failure.code == NORIA_E_PEER || failure.code == NORIA_E_NET;
-  if (!is_hearsay) return commit(failure);
-  if (!pending_) expect_verdict(failure, kHearsay);
+  const bool is_timeout = failure.code == NORIA_E_TIMEOUT;
+  if (!is_hearsay && !is_timeout) return commit(failure);
+  if (pending_) return;
+  expect_verdict(failure, is_timeout ? kQuestion : kHearsay);
+  if (is_timeout) start_survey(-1);
+}
+
+// ---- what ranks owe each other -----------------------------------------------------------------
+
+// `asker` -1: what is pending is a time-out. A second one in the midst of it hears the same
+// answers.
+void ControlPlane::State::start_survey(int32_t asker) {
+  if (failed()) return;
+  if (!survey_) {
+    survey_.emplace();
+    survey_->answers.resize(peers_.size());
+    survey_->until = now_ns() + kQuestion;
+    for (Peer& peer : peers_) send(peer, FrameType::question);
+    is_asked_ = true;
+  }
+  if (asker >= 0) survey_->askers.push_back(asker);
+  wake_thread();  // for this rank's own answer, and the timer
+}
+
+void ControlPlane::State::take_answer(int32_t rank, const std::string& text) {
+  if (!survey_) return;
+  survey_->answers[static_cast<size_t>(rank)] = text;
+  if (is_survey_over()) finish_survey();
+}
+
+bool ControlPlane::State::is_survey_over() {
+  if (now_ns() >= survey_->until) return true;
+  for (size_t rank = 0; rank < peers_.size(); ++rank) {
+    const bool may_answer = rank == 0 || peers_[rank].socket.is_open();
+    if (may_answer && !survey_->answers[rank]) return false;
+  }
+  return true;
+}
+
+// "; rank 1 has not given 'a'; rank 2 has no collective under way". Long lists are cut.
+std::string ControlPlane::State::survey_text() {
+  constexpr size_t kShown = 4;
+  std::string text;
+  size_t owing = 0;
+  for (size_t rank = 0; rank < peers_.size(); ++rank) {
+    const auto& answer = survey_->answers[rank];
+    if (answer && answer->empty()) continue;
+    if (++owing > kShown) continue;
+    text += "; rank " + std::to_string(rank) + ' ' +
+            (answer ? *answer : "did not say what it waits for: is its process stopped?");
+  }
+  if (owing > kShown) text += "; and " + std::to_string(owing - kShown) + " more ranks";
+  return text;
+}
+
+void ControlPlane::State::finish_survey() {
+  const std::string text = survey_text();
+  PayloadWriter payload;
+  payload.put_text(text);
+  for (const int32_t asker : survey_->askers)
+    asker == 0 ? warn(text)
+               : send(peers_[static_cast<size_t>(asker)], FrameType::told, payload.bytes());
+  survey_.reset();
+  if (!pending_ || pending_->code != NORIA_E_TIMEOUT) return;
+  commit({NORIA_E_TIMEOUT, pending_->text + text});
 }
 
 Failure ControlPlane::State::missing_at_join() {

@@ -22,6 +22,7 @@
 #include "base/mutex.hpp"
 #include "bucketing/control.hpp"
 #include "bucketing/control_wire.hpp"
+#include "bucketing/forks.hpp"
 
 namespace noria::bucketing {
 
@@ -30,6 +31,9 @@ inline constexpr Nanoseconds kVerdict = 1_s;
 // How long rank 0 waits for better news than a lost connection. A socket on the same host or rack
 // is read long before; a busy host may need this.
 inline constexpr Nanoseconds kHearsay = 250_ms;
+// How long rank 0 waits for what ranks say that they owe, when one has waited for them in vain for
+// much longer. Who has not answered by then is stopped.
+inline constexpr Nanoseconds kQuestion = 2_s;
 
 std::string seconds_text(Nanoseconds duration);             // "60 s", "1.5 s"
 std::string ranks_text(const std::vector<int32_t>& ranks);  // "rank 2", "ranks 2, 3"
@@ -63,6 +67,8 @@ class ControlPlane::State {
   void announce(const Failure& failure);
   Failure settle(const Failure& failure);
   void on_failure(std::function<void()> wake);
+  void on_question(std::function<std::string()> answer);
+  void ask_around(const std::string& what);
   void leave(Nanoseconds deadline);
   Failure failure();
   bool failed() const {
@@ -87,6 +93,12 @@ class ControlPlane::State {
     bool has_joined = false;
     bool said_goodbye = false;
   };
+  // A question to all ranks that is under way; on rank 0.
+  struct Survey {
+    std::vector<std::optional<std::string>> answers;  // by rank
+    std::vector<int32_t> askers;                      // to be told
+    Nanoseconds until = kNever;
+  };
   // A caller that has not shown a hello yet.
   struct Visitor {
     Fd socket;
@@ -95,6 +107,8 @@ class ControlPlane::State {
   };
 
   bool is_root() const { return options_.rank == 0; }
+
+  void close_in_child();
 
   // ---- control.cc
   Outcome<std::vector<std::string>> exchange(const Put& mine, Nanoseconds deadline);
@@ -118,6 +132,9 @@ class ControlPlane::State {
   void on_goodbye(int32_t rank) NORIA_REQUIRES(mutex_);
   void lose(int32_t rank, const std::string& cause, bool is_death) NORIA_REQUIRES(mutex_);
   void tell_listener() NORIA_EXCLUDES(mutex_);
+  void answer_question() NORIA_EXCLUDES(mutex_);
+  void warn(const std::string& told) NORIA_REQUIRES(mutex_);
+  void commit_pending() NORIA_REQUIRES(mutex_);
   bool is_flushed() NORIA_REQUIRES(mutex_);
   void close_all() NORIA_REQUIRES(mutex_);
 
@@ -129,6 +146,11 @@ class ControlPlane::State {
   void finish_join_if_complete() NORIA_REQUIRES(mutex_);
   void finish_gather_if_complete() NORIA_REQUIRES(mutex_);
   void answer_gather() NORIA_REQUIRES(mutex_);
+  void start_survey(int32_t asker) NORIA_REQUIRES(mutex_);
+  void take_answer(int32_t rank, const std::string& text) NORIA_REQUIRES(mutex_);
+  bool is_survey_over() NORIA_REQUIRES(mutex_);
+  std::string survey_text() NORIA_REQUIRES(mutex_);
+  void finish_survey() NORIA_REQUIRES(mutex_);
   void answer_pass() NORIA_REQUIRES(mutex_);
   void finish_leave_if_complete() NORIA_REQUIRES(mutex_);
   void rest_listener() NORIA_REQUIRES(mutex_);
@@ -160,6 +182,9 @@ class ControlPlane::State {
   // as it is.
   std::optional<Failure> pending_ NORIA_GUARDED_BY(mutex_);
   Nanoseconds pending_until_ NORIA_GUARDED_BY(mutex_) = kNever;
+  std::optional<Survey> survey_ NORIA_GUARDED_BY(mutex_);
+  bool is_asked_ NORIA_GUARDED_BY(mutex_) = false;  // a question waits for this rank's answer
+  std::string stall_ NORIA_GUARDED_BY(mutex_);      // what this rank asked around for
   bool told_listener_ NORIA_GUARDED_BY(mutex_) = false;
   bool stopping_ NORIA_GUARDED_BY(mutex_) = false;
   Nanoseconds stop_until_ NORIA_GUARDED_BY(mutex_) = kNever;
@@ -167,8 +192,10 @@ class ControlPlane::State {
 
   Mutex callback_mutex_;  // held during the call; taken before mutex_
   std::function<void()> callback_ NORIA_GUARDED_BY(callback_mutex_);
+  std::function<std::string()> answer_ NORIA_GUARDED_BY(callback_mutex_);
 
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;                                        // it uses all of the above
+  const ForkWatch fork_watch_{[this] { close_in_child(); }};  // last: it may be called at any time
 };
 
 }  // namespace noria::bucketing

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "base/log.hpp"
 #include "base/value_text.hpp"
 #include "bucketing/control_state.hpp"
 
@@ -31,8 +33,10 @@ void ControlPlane::State::run() {
         serve_visitors();
       }
       for (int32_t rank = 0; rank < options_.size; ++rank) serve_peer(rank);
-      if (pending_ && now_ns() >= pending_until_) commit(Failure(*pending_));
+      if (survey_ && is_survey_over()) finish_survey();
+      if (pending_ && now_ns() >= pending_until_) commit_pending();
     }
+    answer_question();
     tell_listener();
   }
 }
@@ -52,6 +56,7 @@ void ControlPlane::State::list_sockets(std::vector<pollfd>* sockets) {
 int ControlPlane::State::poll_timeout_ms() {
   // Only what is waited for just now has a timer; an idle control plane sleeps without one.
   Nanoseconds due = std::min(pending_until_, stop_until_);
+  if (survey_) due = std::min(due, survey_->until);
   if (!visitors_.empty()) due = std::min(due, now_ns() + 1_s);
   if (listener_rests()) due = std::min(due, listener_rests_until_);
   if (due == kNever) return -1;
@@ -111,6 +116,14 @@ void ControlPlane::State::lose(int32_t rank, const std::string& cause, bool is_d
   changed_.notify_all();
 }
 
+// Time is up for rank 0's word, or for better news.
+void ControlPlane::State::commit_pending() {
+  Failure failure = *pending_;
+  if (!is_root() && failure.code == NORIA_E_TIMEOUT)
+    failure.text += "; rank 0 did not answer: is its process stopped?";
+  commit(failure);
+}
+
 void ControlPlane::State::handle(int32_t rank, const Frame& frame) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   PayloadReader payload(frame.payload);
@@ -147,6 +160,23 @@ void ControlPlane::State::handle(int32_t rank, const Frame& frame) {
       gathered_ = std::move(all);
       return changed_.notify_all();
     }
+    case FrameType::ask_around:
+      if (!is_root()) break;
+      return start_survey(rank);
+    case FrameType::answer: {
+      const std::string text = payload.take_text();
+      if (!payload.is_good() || !is_root()) break;
+      return take_answer(rank, printable(text));
+    }
+    case FrameType::question:
+      if (is_root()) break;
+      is_asked_ = true;
+      return;
+    case FrameType::told: {
+      const std::string text = payload.take_text();
+      if (!payload.is_good() || is_root()) break;
+      return warn(printable(text));
+    }
     case FrameType::accepted:
     case FrameType::welcome:
     case FrameType::all_said_so:
@@ -176,6 +206,27 @@ void ControlPlane::State::tell_listener() {
     told_listener_ = true;
   }
   if (callback_) callback_();
+}
+
+void ControlPlane::State::answer_question() {
+  {
+    const MutexLock lock(mutex_);
+    if (!std::exchange(is_asked_, false)) return;
+  }
+  std::string text;
+  {
+    const MutexLock callback_lock(callback_mutex_);
+    if (answer_) text = answer_();
+  }
+  const MutexLock lock(mutex_);
+  if (is_root()) return take_answer(0, text);
+  PayloadWriter payload;
+  payload.put_text(text);
+  send(peers_[0], FrameType::answer, payload.bytes());
+}
+
+void ControlPlane::State::warn(const std::string& told) {
+  log(LogLevel::warn, "rank %d: %s%s", options_.rank, stall_.c_str(), told.c_str());
 }
 
 bool ControlPlane::State::is_flushed() {

@@ -19,7 +19,7 @@
 namespace noria::bucketing {
 
 inline constexpr uint64_t kControlMagic = 0x314c5443'41524f4e;  // "NORACTL1"
-inline constexpr uint32_t kControlVersion = 2;
+inline constexpr uint32_t kControlVersion = 3;
 inline constexpr uint32_t kMaxFrameBytes = 16_MiB;
 
 // The first bytes of a caller. Until they are right the caller is a stranger and is told nothing.
@@ -44,8 +44,12 @@ enum class FrameType : uint32_t {
   goodbye = 7,      // the end of this connection is no death
   all_said_so = 8,  // rank 0: every rank said goodbye
   pass_put = 9,     // what, bytes for the right neighbour
+  ask_around = 10,  // to rank 0: what does each rank owe the others?
+  question = 11,    // rank 0: what do you owe the others?
+  answer = 12,      // to rank 0: text, empty for nothing
+  told = 13,        // rank 0 to who asked around: the answers, as text
 };
-inline constexpr uint32_t kLastFrameType = 9;
+inline constexpr uint32_t kLastFrameType = 13;
 
 struct FrameHeader {
   uint32_t bytes = 0;  // of the payload

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/relax.hpp"
 #include "base/signals_blocked.hpp"
 #include "bucketing/control_state.hpp"
@@ -79,8 +80,12 @@ const char* name_of(const Collective& collective) {
 class Engine::State {
  public:
   State(std::unique_ptr<transport::Domain> domain, std::unique_ptr<Ring> ring,
-        ControlPlane* control, Nanoseconds timeout)
-      : domain_(std::move(domain)), ring_(std::move(ring)), control_(control), timeout_(timeout) {}
+        ControlPlane* control, Nanoseconds timeout, const OpenSteps* steps)
+      : domain_(std::move(domain)),
+        ring_(std::move(ring)),
+        control_(control),
+        timeout_(timeout),
+        steps_(steps) {}
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -107,6 +112,9 @@ class Engine::State {
   bool start_next() NORIA_REQUIRES(seat_);
   void sleep(Nanoseconds deadline) NORIA_REQUIRES(seat_);
   bool is_overdue(Nanoseconds now) NORIA_REQUIRES(seat_);
+  NORIA_COLD std::string waits_for() NORIA_REQUIRES(seat_);
+  NORIA_COLD void warn(Nanoseconds idle) NORIA_REQUIRES(seat_);
+  std::string owes() const;
   Nanoseconds bound() NORIA_REQUIRES(seat_);
   void leave_seat() NORIA_RELEASE(seat_);
   void finish(Collective& collective) NORIA_REQUIRES(seat_);
@@ -120,12 +128,14 @@ class Engine::State {
   const std::unique_ptr<Ring> ring_;
   ControlPlane* const control_;
   const Nanoseconds timeout_;
+  const OpenSteps* const steps_;  // null: nobody says
 
   Seat seat_;
   Collective* current_ NORIA_GUARDED_BY(seat_) = nullptr;
   bool is_closed_ NORIA_GUARDED_BY(seat_) = false;
   // Since when nothing moves; 0 while something does. So the clock is read on idle turns only.
   Nanoseconds idle_since_ NORIA_GUARDED_BY(seat_) = 0;
+  bool has_warned_ NORIA_GUARDED_BY(seat_) = false;  // of the current one
 
   Mutex mutex_;
   std::deque<Collective*> queue_ NORIA_GUARDED_BY(mutex_);
@@ -164,8 +174,8 @@ transport::Domain* Engine::domain() { return state_->domain(); }
 
 Outcome<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<transport::Domain> domain,
                                                 std::unique_ptr<Ring> ring, ControlPlane* control,
-                                                Nanoseconds timeout) {
-  auto state = std::make_unique<State>(std::move(domain), std::move(ring), control, timeout);
+                                                Nanoseconds timeout, const OpenSteps* steps) {
+  auto state = std::make_unique<State>(std::move(domain), std::move(ring), control, timeout, steps);
   NORIA_TRY(state->start());
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
@@ -173,7 +183,10 @@ Outcome<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<transport::Domai
 Outcome<Ok> Engine::State::start() {
   if (!driver_.is_usable() || !idle_.is_usable())
     return Failure{NORIA_E_NOMEM, "no descriptor for the engine: raise the limit of open files"};
-  if (control_ != nullptr) control_->on_failure([this] { adopt(control_->failure()); });
+  if (control_ != nullptr) {
+    control_->on_failure([this] { adopt(control_->failure()); });
+    control_->on_question([this] { return owes(); });
+  }
   const SignalsBlocked blocked;
   thread_ = std::thread([this] { run(); });
   return Ok{};
@@ -183,7 +196,10 @@ Engine::State::~State() { stop(); }
 
 void Engine::State::stop() {
   if (!thread_.joinable()) return;
-  if (control_ != nullptr) control_->on_failure(nullptr);
+  if (control_ != nullptr) {
+    control_->on_failure(nullptr);
+    control_->on_question(nullptr);
+  }
   adopt({NORIA_E_ABORTED, "the communicator was destroyed"});
   stopping_.store(true, std::memory_order_release);  // pairs with acquire in run()
   idle_.wake();
@@ -285,11 +301,11 @@ void Engine::State::drive(const Collective* until, Nanoseconds deadline) {
 
     const Nanoseconds now = now_ns();
     if (idle_since_ == 0) idle_since_ = now;
+    if (now - idle_since_ >= bound() / 2 && !has_warned_) warn(now - idle_since_);
     if (now >= deadline) return;
     if (is_overdue(now)) {
       give_up({NORIA_E_TIMEOUT, std::string(name_of(*current_)) + " made no progress for " +
-                                    seconds_text(bound()) + ", waiting for " +
-                                    (ring_ ? ring_->waiting_for() : "this rank") +
+                                    seconds_text(bound()) + ", waiting for " + waits_for() +
                                     ": look what that rank is doing, or raise NORIA_TIMEOUT_MS"});
     } else if (now - idle_since_ < kSpin) {
       relax();
@@ -328,6 +344,7 @@ bool Engine::State::start_next() {
     queue_.pop_front();
   }
   idle_since_ = 0;
+  has_warned_ = false;
   // relaxed: nobody acts on `running` alone.
   current_->state.store(Collective::State::running, std::memory_order_relaxed);
   if (ring_ != nullptr) ring_->start(*current_);
@@ -360,6 +377,27 @@ bool Engine::State::is_overdue(Nanoseconds now) {
   if (is_ready(*current_)) return true;
   idle_since_ = now;  // this rank's own gradients are not there yet: nobody owes anything
   return false;
+}
+
+std::string Engine::State::waits_for() {
+  return ring_ != nullptr ? ring_->waiting_for() : "this rank";
+}
+
+// Once a collective: a step that goes on may stand still again, and the line would be the same.
+void Engine::State::warn(Nanoseconds idle) {
+  has_warned_ = true;
+  const std::string what = std::string(name_of(*current_)) + " has made no progress for " +
+                           seconds_text(idle) + " of " + seconds_text(bound()) + ", waiting for " +
+                           waits_for();
+  if (control_ != nullptr) return control_->ask_around(what);
+  const std::string own = owes();
+  log(LogLevel::warn, "%s%s%s", what.c_str(), own.empty() ? "" : "; this rank ", own.c_str());
+}
+
+std::string Engine::State::owes() const {
+  if (steps_ != nullptr)
+    if (auto step = steps_->owes()) return std::move(*step);
+  return has_work() ? "" : "has no collective under way";
 }
 
 // ---- ends ---------------------------------------------------------------------------------------

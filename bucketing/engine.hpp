@@ -9,8 +9,10 @@
 //
 // Every collective has a bound: timeout without progress (nothing moved, and all segments of this
 // rank are ready) fails it and, as the ring is then out of step, the communicator. A stopped peer
-// is slow, not dead. A failure is sticky: the ring is closed first, so that no byte lands any more
-// in buffers that are handed back, then everything queued and to come fails with the same text.
+// is slow, not dead. At half of the bound, whoever's fault it is, a warning says what this rank
+// waits for and what each rank owes; when the bound is over, the failure says it. A failure is
+// sticky: the ring is closed first, so that no byte lands any more in buffers that are handed back,
+// then everything queued and to come fails with the same text.
 //
 // Threads: submit(), wake(), wait(), fail() any thread; create() and destructor init only.
 #pragma once
@@ -21,16 +23,18 @@
 #include "base/clock.hpp"
 #include "bucketing/collective.hpp"
 #include "bucketing/control.hpp"
+#include "bucketing/open_steps.hpp"
 #include "bucketing/ring.hpp"
 
 namespace noria::bucketing {
 
 class Engine {
  public:
-  // `ring` null: one rank; collectives are copies.
+  // `ring` null: one rank; collectives are copies. `steps`, which may be null, say what this rank
+  // owes the others.
   static Outcome<std::unique_ptr<Engine>> create(std::unique_ptr<transport::Domain> domain,
                                                  std::unique_ptr<Ring> ring, ControlPlane* control,
-                                                 Nanoseconds timeout);
+                                                 Nanoseconds timeout, const OpenSteps* steps);
   ~Engine();
   // Fails what is queued and to come with ABORTED, on this rank alone. No call is under way.
   void stop();

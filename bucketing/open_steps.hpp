@@ -10,29 +10,47 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/mutex.hpp"
 
 namespace noria::bucketing {
 
+class OpenStep {
+ public:
+  // What this rank still has to do for it, in words: "has not given 'a' (1 of 4 tensors)"; empty:
+  // nothing. Called by any thread, from the step's begin to its end.
+  virtual std::string owes() const = 0;
+
+ protected:
+  ~OpenStep() = default;
+};
+
 class OpenSteps {
  public:
-  void begin(const void* reducer) {
+  void begin(const OpenStep* step) {
     const MutexLock lock(mutex_);
-    open_.push_back(reducer);
+    open_.push_back(step);
   }
-  void end(const void* reducer) {
+  void end(const OpenStep* step) {
     const MutexLock lock(mutex_);
-    open_.erase(std::remove(open_.begin(), open_.end(), reducer), open_.end());
+    open_.erase(std::remove(open_.begin(), open_.end(), step), open_.end());
   }
-  bool is_first(const void* reducer) const {
+  bool is_first(const OpenStep* step) const {
     const MutexLock lock(mutex_);
-    return !open_.empty() && open_.front() == reducer;
+    return !open_.empty() && open_.front() == step;
   }
   bool any() const {
     const MutexLock lock(mutex_);
     return !open_.empty();
+  }
+  // Of the first one, which the ring works on; none: no step is open. It cannot end meanwhile.
+  std::optional<std::string> owes() const {
+    const MutexLock lock(mutex_);
+    if (open_.empty()) return std::nullopt;
+    return open_.front()->owes();
   }
 
   // Of the communicator's next reducer that is sealed: the same number on all ranks, so that they
@@ -44,7 +62,7 @@ class OpenSteps {
 
  private:
   mutable Mutex mutex_;
-  std::vector<const void*> open_ NORIA_GUARDED_BY(mutex_);
+  std::vector<const OpenStep*> open_ NORIA_GUARDED_BY(mutex_);
   uint64_t next_number_ NORIA_GUARDED_BY(mutex_) = 0;
 };
 

@@ -51,6 +51,15 @@ Outcome<uint32_t> Reducer::add(std::string_view name, noria_dtype dtype, uint64_
   return id;
 }
 
+Outcome<Ok> Reducer::set_hook(noria_hook_moment moment, const BucketHook& hook) {
+  if (phase_ != Phase::registering)
+    return Failure{NORIA_E_STATE, "noria_reducer_set_hook() comes before noria_reducer_seal()"};
+  if (hooks_ == nullptr) hooks_ = std::make_unique<BucketHooks>();
+  hooks_->set(moment, hook);
+  if (hooks_->moments() == 0) hooks_.reset();
+  return Ok{};
+}
+
 Outcome<std::span<std::byte>> Reducer::view(uint32_t id) const {
   if (!is_sealed_)  // not phase_, which steps change while other threads look here
     return Failure{NORIA_E_STATE, "views exist after noria_reducer_seal()"};

@@ -13,11 +13,14 @@
 // leaving the others to wait: the step runs to its end everywhere and fails on all ranks alike. The
 // communicator stays good. A failure of the communicator is for good.
 //
-// Files: reducer.cc (life), reducer_seal.cc (agreement and memory), reducer_plan.cc (the plan),
-// reducer_step.cc (a step), reducer_result.cc (one tensor's result), reducer_shard.cc (what a rank
-// keeps of a step, and how the rest is gathered).
+// Where a user's hook sees buckets (bucket_hooks.hpp), the step has one part more, behind the news:
+// a verdict on what the hooks said of the results.
 //
-// Threads: add(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
+// Files: reducer.cc (life), reducer_seal.cc (agreement and memory), reducer_plan.cc (the plan),
+// reducer_step.cc (a step), reducer_end.cc (its end), reducer_result.cc (one tensor's result),
+// reducer_shard.cc (what a rank keeps of a step, and how the rest is gathered).
+//
+// Threads: add(), set_hook(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
 // last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any thread, several at
 // once; result() likewise, a tensor at a time, until the next step_begin(); view() any thread after
 // seal().
@@ -35,42 +38,27 @@
 #include <vector>
 
 #include "base/check.hpp"
-#include "base/clock.hpp"
 #include "base/link_curve.hpp"
 #include "bucketing/agreement.hpp"
 #include "bucketing/arena.hpp"
 #include "bucketing/arrival.hpp"
+#include "bucketing/bucket_hooks.hpp"
 #include "bucketing/bucket_times.hpp"
 #include "bucketing/collective.hpp"
-#include "bucketing/control.hpp"
-#include "bucketing/engine.hpp"
 #include "bucketing/failure.hpp"
-#include "bucketing/open_steps.hpp"
 #include "bucketing/plan.hpp"
 #include "bucketing/plan_text.hpp"
 #include "bucketing/readiness.hpp"
 #include "bucketing/reducer_config.hpp"
+#include "bucketing/reducer_host.hpp"
 #include "bucketing/step_gate.hpp"
 #include "bucketing/tensor_table.hpp"
-#include "bucketing/timeline.hpp"
 #include "bucketing/verdict.hpp"
 #include "bucketing/window.hpp"
 
 namespace noria::bucketing {
 
-// What a communicator lends to its reducers, which must not outlive it.
-struct ReducerHost {
-  int32_t rank = 0;
-  int32_t size = 1;
-  Engine* engine = nullptr;
-  ControlPlane* control = nullptr;  // null: one rank
-  OpenSteps* open_steps = nullptr;
-  Timeline* timeline = nullptr;  // null: nobody wants to see the steps
-  Nanoseconds start_timeout = 0;
-  Nanoseconds collective_timeout = 0;
-};
-
-class Reducer {
+class Reducer final : private OpenStep {
  public:
   Reducer(const ReducerHost& host, const ReducerConfig& config);
   // With a step open the communicator fails with ABORTED: others cannot wait for this rank.
@@ -81,6 +69,7 @@ class Reducer {
   // `expected_fires` 0: once, or what a static graph teaches.
   Outcome<uint32_t> add(std::string_view name, noria_dtype dtype, uint64_t numel,
                         uint32_t expected_fires = 0);
+  Outcome<Ok> set_hook(noria_hook_moment moment, const BucketHook& hook);
   // A plan that save_plan() wrote, for seal() to take as it is: nothing is observed any more.
   Outcome<Ok> load_plan(const std::string& path);
   Outcome<Ok> seal();
@@ -105,13 +94,15 @@ class Reducer {
   Outcome<std::vector<noria_shard_range>> shard_ranges() const;
   Outcome<uint64_t> offset_of(uint32_t id) const;
   uint64_t layout_bytes() const { return plan_.arena_bytes; }
-  Outcome<Ok> all_gather(std::byte* memory, uint64_t bytes);
+  // `dtype` none: each bucket's own.
+  Outcome<Ok> all_gather(std::byte* memory, uint64_t bytes, std::optional<noria_dtype> dtype);
 
   uint32_t buckets() const { return static_cast<uint32_t>(plan_.buckets.size()); }
   uint64_t bytes() const { return tensors_.bytes(); }
   // How many plans were given up for a better one.
   uint64_t plan_version() const { return plan_version_; }
-  // In launch order, with the times of the last step that succeeded; zeros before.
+  // In launch order, with the times of the last step that succeeded, and in the plan that it had;
+  // zeros before.
   Outcome<std::span<const noria_bucket_info>> last_buckets() const;
   Outcome<noria_step_info> last_step() const;
 
@@ -125,12 +116,18 @@ class Reducer {
   Outcome<Ok> refuse_integer_average() const;
   uint64_t news_count() const { return kNewsUsed + (keeps_ ? tensors_.size() : 0); }
   std::vector<uint64_t> edges_of(const Bucket& bucket) const;
+  ArenaRange own_shard(const Bucket& bucket) const;
   Outcome<Ok> check_sharded() const;
+  Outcome<uint32_t> common_element() const;
+  const transport::Region* gathered_region(std::byte* memory, uint64_t bytes);
+  uint64_t hooks_verdict_offset() const;
   uint64_t wire_offset() const;
   uint64_t wire_bytes() const;
   uint32_t input_divisor() const;
   void travel_narrow(Part& part) const;
   void build_collective();
+  int32_t* add_maximum(uint64_t offset, uint64_t count);
+  void install_hooks();
   void describe_buckets();
   Gather gather(Nanoseconds timeout) const;
 
@@ -151,6 +148,7 @@ class Reducer {
   Nanoseconds order_wait_ns(Nanoseconds last_ready_ns);
 
   // a step
+  std::string owes() const override;
   void start_collective();
   NORIA_HOT void copy_in(uint32_t id, const std::byte* grad);
   void take_stretches(const Readiness::Home& home);
@@ -166,8 +164,11 @@ class Reducer {
   Outcome<Ok> finish(bool was_reset);
   Outcome<Ok> check_results() const;
   void tell_news(const Complaints& complaints);
-  Outcome<Ok> judge(const Complaints& mine) const;
-  void wait_and_copy_out();
+  void tell_hooks_verdict(const Complaints& complaints);
+  void release_part(size_t part);
+  Outcome<Ok> judge(Complaints mine) const;
+  bool looks_at_results() const;
+  void finish_buckets();
   bool has_result(size_t bucket);
   void copy_out(const Bucket& bucket);
   void put_back_unused();
@@ -212,22 +213,27 @@ class Reducer {
   std::vector<uint64_t> views_;           // arena mode: of each tensor in the arena; never changes
   std::vector<uint64_t> result_offsets_;  // in the arena, by the plan of the last step
   Arena arena_;
+  transport::Region gathered_;  // the memory that all_gather() was given last
   std::unique_ptr<Readiness> readiness_;
   Collective collective_;
   // In the arena, reduced with MAX: the verdict; 1 of a rank that is no shadow, or brought what it
   // had accumulated; and, with KEEP, for each tensor 1 if it was used.
   static constexpr uint32_t kNewsVerdict = 0, kNewsLive = 1, kNewsUsed = 2;
   int32_t* news_ = nullptr;
-  uint32_t first_news_segment_ = 0;  // to the last; and stretches
+  uint32_t first_news_segment_ = 0;     // to the last; and stretches
+  std::unique_ptr<BucketHooks> hooks_;  // null: none was set
+  int32_t* hooks_verdict_ = nullptr;    // in the arena, reduced with MAX; null: no hook after
+  std::optional<uint32_t> overflowed_bucket_;  // its sums are not finite; where that is looked for
   // Copy mode, by id: where the gradient came from, and its result goes.
   std::unique_ptr<std::atomic<std::byte*>[]> sources_;
   std::unique_ptr<std::atomic<bool>[]> is_delivered_;  // copy mode: by result(), before step_end()
   std::unique_ptr<std::atomic<bool>[]> is_nonfinite_;  // by id, where that is looked for
   std::vector<std::vector<std::byte>> kept_;  // arena and KEEP, by id: what stood in unused views
   BucketTimes times_;
-  std::vector<noria_bucket_info> infos_;
-  std::unique_ptr<Arrival> arrival_;  // while a step is still to be observed
-  LinkCurve link_;                    // planned
+  std::vector<noria_bucket_info> infos_;  // of the plan of the last step that succeeded
+  uint64_t described_version_ = 0;        // which plan that is
+  std::unique_ptr<Arrival> arrival_;      // while a step is still to be observed
+  LinkCurve link_;                        // planned
   uint64_t plan_version_ = 0;
   bool is_order_told_ = false;
   std::optional<noria_step_info> last_step_;

@@ -29,6 +29,7 @@ struct ReducerConfig {
   bool static_graph = false;
   bool is_nonfinite_error = false;
   bool is_sharded = false;  // buckets are reduced, and not gathered
+  uint32_t hooks = 0;       // BucketHooks::moments()
 };
 
 }  // namespace noria::bucketing

@@ -230,10 +230,11 @@ Outcome<Ok> Reducer::adopt_arrival() {
 Outcome<Ok> Reducer::install_plan() {
   build_collective();
   readiness_ = std::make_unique<Readiness>(plan_, plan_tensors(), collective_.segments);
-  collective_.pending = readiness_->pending();
+  install_hooks();
+  collective_.pending =
+      hooks_ != nullptr && hooks_->has(NORIA_HOOK_BEFORE) ? hooks_->gates() : readiness_->pending();
   if (Ring* ring = host_.engine->ring(); ring != nullptr)
     NORIA_TRY(ring->exchange_parts(collective_, now_ns() + host_.start_timeout));
-  describe_buckets();
   expect_fires();
   return Ok{};
 }

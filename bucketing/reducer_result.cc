@@ -15,6 +15,8 @@ Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout) {
                    "where they are"};
   if (gate_.enter()) {
     const LeaveOnExit inside{gate_};
+    if (!accumulates_ && hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER))
+      return Failure{NORIA_E_STATE, "a hook sees results first: they come with noria_step_end()"};
     if (!accumulates_) return early_result(id, timeout);
   }
   // acquire: the step's end, which moves what is read here.
@@ -38,8 +40,7 @@ Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
     return no_result_yet(id, 0);
   const Nanoseconds bound = timeout != 0 ? timeout : collective_.timeout_ns;
   const Nanoseconds deadline = now_ns() + bound;
-  // One rank has nothing to wait for: its gradient is the result.
-  for (uint32_t s = home.first_stretch; host_.size > 1 && s < home.end_stretch(); ++s)
+  for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s)
     while (!has_result(readiness_->bucket_of(s))) {
       if (!gate_.is_open()) return ended_meanwhile(id);
       if (host_.engine->wait(collective_, now_ns() + kLook) && collective_.failure.code != NORIA_OK)

@@ -14,6 +14,7 @@ Outcome<Ok> Reducer::seal() {
   const Gather ask_all = gather(host_.start_timeout);
   ReducerConfig shared = config_;
   shared.given_plan = given_plan_fingerprint();
+  shared.hooks = hooks_ != nullptr ? hooks_->moments() : 0;
   NORIA_TRY(agree(tensors_, shared, ask_all));
   // Not before: a rank that returned alone would leave the others waiting in agree().
   NORIA_TRY(refuse_integer_average());
@@ -29,6 +30,7 @@ Outcome<Ok> Reducer::seal() {
   make_tables();
   seal_number_ = host_.open_steps->take_number();
   NORIA_TRY(install_plan());
+  describe_buckets();
   if (config_.plan == PlanKind::planned && !given_plan_) NORIA_TRY(measure_link(ask_all));
   if (observes()) arrival_ = std::make_unique<Arrival>(tensors_.size());
   views_ = plan_.offsets;
@@ -70,10 +72,13 @@ Outcome<Ok> Reducer::refuse_integer_average() const {
   return Ok{};
 }
 
-// Behind the buckets lies the news, then the narrow image of the buckets, element for element.
-uint64_t Reducer::wire_offset() const {
+// Behind the buckets lies the news, then what the hooks say, then the narrow image of the buckets,
+// element for element.
+uint64_t Reducer::hooks_verdict_offset() const {
   return align_up(plan_.arena_bytes + news_count() * sizeof(*news_), kBucketAlign);
 }
+
+uint64_t Reducer::wire_offset() const { return hooks_verdict_offset() + kBucketAlign; }
 
 uint64_t Reducer::wire_bytes() const {
   if (config_.wire_dtype == 0 || host_.size == 1) return 0;
@@ -98,7 +103,21 @@ void Reducer::travel_narrow(Part& part) const {
   part.in = part.out;
 }
 
-// The buckets in launch order, then the news, which lie behind them in the arena.
+// A part of numbers of which the largest of all ranks counts.
+int32_t* Reducer::add_maximum(uint64_t offset, uint64_t count) {
+  std::byte* const place = arena_.base() + offset;
+  collective_.parts.push_back({.in = place,
+                               .out = place,
+                               .count = count,
+                               .dtype = NORIA_INT32,
+                               .op = NORIA_MAX,
+                               .in_region = arena_.region(),
+                               .out_region = arena_.region()});
+  return reinterpret_cast<int32_t*>(place);
+}
+
+// The buckets in launch order, then the news, which lie behind them in the arena, then the hooks'
+// verdict.
 void Reducer::build_collective() {
   collective_.parts.clear();
   for (const Bucket& bucket : plan_.buckets) {
@@ -117,15 +136,9 @@ void Reducer::build_collective() {
     }
     if (wire_bytes() != 0 && bucket.dtype == NORIA_FLOAT32) travel_narrow(collective_.parts.back());
   }
-  std::byte* const news = arena_.base() + plan_.arena_bytes;
-  news_ = reinterpret_cast<int32_t*>(news);
-  collective_.parts.push_back({.in = news,
-                               .out = news,
-                               .count = news_count(),
-                               .dtype = NORIA_INT32,
-                               .op = NORIA_MAX,
-                               .in_region = arena_.region(),
-                               .out_region = arena_.region()});
+  news_ = add_maximum(plan_.arena_bytes, news_count());
+  if (hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER))
+    hooks_verdict_ = add_maximum(hooks_verdict_offset(), 1);
   prepare(collective_, static_cast<uint32_t>(host_.size));
   // Steps of two reducers of one shape are told apart where ranks begin them in different order.
   Fingerprint fingerprint;
@@ -141,8 +154,22 @@ void Reducer::build_collective() {
   times_ = BucketTimes(plan_.buckets.size());
 }
 
+// After readiness_, which knows where tensors lie.
+void Reducer::install_hooks() {
+  if (hooks_ == nullptr) return;
+  std::vector<ArenaRange> tensors, own;
+  for (uint32_t id = 0; id < tensors_.size(); ++id) tensors.push_back(readiness_->home(id).range());
+  for (const Bucket& bucket : plan_.buckets) {
+    ArenaRange range{bucket.arena_offset, bucket.arena_offset + bucket.bytes};
+    if (config_.is_sharded) range = own_shard(bucket);
+    own.push_back(range);
+  }
+  hooks_->install(plan_, tensors, own, arena_.base(), collective_.segments);
+}
+
 void Reducer::describe_buckets() {
   infos_.clear();
+  described_version_ = plan_version_;
   for (uint32_t b = 0; b < plan_.buckets.size(); ++b) {
     const Bucket& bucket = plan_.buckets[b];
     infos_.push_back({.struct_size = sizeof(noria_bucket_info),

@@ -11,6 +11,14 @@ std::vector<uint64_t> Reducer::edges_of(const Bucket& bucket) const {
   return shard_edges(bucket.numel, static_cast<uint32_t>(host_.size), dtype_bytes(bucket.dtype));
 }
 
+ArenaRange Reducer::own_shard(const Bucket& bucket) const {
+  const std::vector<uint64_t> edges = edges_of(bucket);
+  const auto rank = static_cast<size_t>(host_.rank);
+  const uint64_t element = dtype_bytes(bucket.dtype);
+  return {bucket.arena_offset + edges[rank] * element,
+          bucket.arena_offset + edges[rank + 1] * element};
+}
+
 Outcome<Ok> Reducer::check_sharded() const {
   if (!is_sealed_) return Failure{NORIA_E_STATE, "shards exist after noria_reducer_seal()"};
   if (!config_.is_sharded)
@@ -26,16 +34,14 @@ Outcome<noria_shard_info> Reducer::shard(uint32_t index) const {
     return Failure{NORIA_E_ARG, "no bucket has index " + std::to_string(index) + ": there are " +
                                     std::to_string(plan_.buckets.size())};
   const Bucket& bucket = plan_.buckets[index];
-  const std::vector<uint64_t> edges = edges_of(bucket);
-  const auto rank = static_cast<size_t>(host_.rank);
-  const uint64_t element = dtype_bytes(bucket.dtype);
+  const ArenaRange own = own_shard(bucket);
   return noria_shard_info{.struct_size = sizeof(noria_shard_info),
                           .dtype = bucket.dtype,
                           .bucket_offset = bucket.arena_offset,
                           .bucket_bytes = bucket.bytes,
-                          .offset = edges[rank] * element,
-                          .bytes = (edges[rank + 1] - edges[rank]) * element,
-                          .gradient = arena_.base() + bucket.arena_offset + edges[rank] * element};
+                          .offset = own.begin - bucket.arena_offset,
+                          .bytes = own.bytes(),
+                          .gradient = arena_.base() + own.begin};
 }
 
 Outcome<std::vector<noria_shard_range>> Reducer::shard_ranges() const {
@@ -44,10 +50,7 @@ Outcome<std::vector<noria_shard_range>> Reducer::shard_ranges() const {
   for (uint32_t b = 0; b < plan_.buckets.size(); ++b) {
     const Bucket& bucket = plan_.buckets[b];
     const uint64_t element = dtype_bytes(bucket.dtype);
-    const std::vector<uint64_t> edges = edges_of(bucket);
-    const auto rank = static_cast<size_t>(host_.rank);
-    const ArenaRange own{bucket.arena_offset + edges[rank] * element,
-                         bucket.arena_offset + edges[rank + 1] * element};
+    const ArenaRange own = own_shard(bucket);
     for (const uint32_t id : bucket.tensors) {
       const Readiness::Home& home = readiness_->home(id);
       const ArenaRange tensor = part_in_bucket(bucket, {home.offset, home.offset + home.bytes});
@@ -72,31 +75,73 @@ Outcome<uint64_t> Reducer::offset_of(uint32_t id) const {
   return readiness_->home(id).offset;
 }
 
-Outcome<Ok> Reducer::all_gather(std::byte* memory, uint64_t bytes) {
+// The element of which all gradients are, where there is one.
+Outcome<uint32_t> Reducer::common_element() const {
+  uint32_t element = 0;
+  for (const Bucket& bucket : plan_.buckets) {
+    const uint32_t mine = dtype_bytes(bucket.dtype);
+    if (element != 0 && mine != element)
+      return Failure{NORIA_E_UNSUPPORTED,
+                     "noria_reducer_all_gather_as: elements of gradients differ in size, so that "
+                     "no layout follows from theirs: make a reducer for each dtype"};
+    element = mine;
+  }
+  return element;
+}
+
+Outcome<Ok> Reducer::all_gather(std::byte* memory, uint64_t bytes,
+                                std::optional<noria_dtype> dtype) {
   NORIA_TRY(check_sharded());
-  if (bytes != plan_.arena_bytes)
+  uint64_t wanted = plan_.arena_bytes;
+  if (dtype) {
+    if (dtype_bytes(*dtype) == 0)
+      return Failure{NORIA_E_ARG, "noria_reducer_all_gather_as: dtype " + std::to_string(*dtype) +
+                                      " is none: see noria_dtype"};
+    NORIA_TRY_ASSIGN(const uint32_t element, common_element());
+    if (element != 0) wanted = wanted / element * dtype_bytes(*dtype);
+  }
+  if (bytes != wanted)
     return Failure{NORIA_E_ARG, "noria_reducer_all_gather: " + std::to_string(bytes) +
-                                    " bytes are not laid out as the " +
-                                    std::to_string(plan_.arena_bytes) + " of this reducer"};
+                                    " bytes are not laid out as the " + std::to_string(wanted) +
+                                    " of this reducer"};
   if (host_.open_steps->any())
     return Failure{NORIA_E_STATE,
                    "noria_reducer_all_gather: a step of a reducer is open on this communicator: "
                    "end it before"};
+  const transport::Region* const region = gathered_region(memory, bytes);
   Collective gathering;
   gathering.kind = Kind::all_gather;
   for (const Bucket& bucket : plan_.buckets) {
-    std::byte* const base = memory + bucket.arena_offset;
+    const noria_dtype given = dtype.value_or(bucket.dtype);
+    std::byte* const base =
+        memory + bucket.arena_offset / dtype_bytes(bucket.dtype) * dtype_bytes(given);
     std::vector<uint64_t> edges = edges_of(bucket);
     const uint64_t first = edges[static_cast<size_t>(host_.rank)];
-    gathering.parts.push_back({.in = base + first * dtype_bytes(bucket.dtype),
+    gathering.parts.push_back({.in = base + first * dtype_bytes(given),
                                .out = base,
                                .count = bucket.numel,
-                               .dtype = bucket.dtype,
+                               .dtype = given,
                                .phases = Phases::gather,
-                               .edges = std::move(edges)});
+                               .edges = std::move(edges),
+                               .in_region = region,
+                               .out_region = region});
   }
   prepare(gathering, static_cast<uint32_t>(host_.size));
   return host_.engine->run(gathering);
+}
+
+// Parameters are gathered step after step, so that their memory stays registered. Null where it
+// cannot be: the ring then tries by itself, and what it finds is every rank's failure.
+const transport::Region* Reducer::gathered_region(std::byte* memory, uint64_t bytes) {
+  transport::Domain* const domain = host_.engine->domain();
+  if (domain == nullptr || bytes == 0) return nullptr;
+  if (gathered_.is_valid() && gathered_.base() == memory && gathered_.bytes() == bytes)
+    return &gathered_;
+  gathered_ = {};
+  auto region = domain->register_region(memory, bytes);
+  if (!region.is_ok()) return nullptr;
+  gathered_ = std::move(region).value();
+  return &gathered_;
 }
 
 }  // namespace noria::bucketing

@@ -3,11 +3,9 @@
 #include <string>
 #include <utility>
 
-#include "base/counters.hpp"
 #include "base/units.hpp"
 #include "bucketing/finite.hpp"
 #include "bucketing/reducer.hpp"
-#include "bucketing/step_times.hpp"
 
 namespace noria::bucketing {
 
@@ -32,6 +30,7 @@ Outcome<Ok> Reducer::step_begin(bool accumulates) {
   is_deferred_ = accumulates || is_learning_;
   is_unusual_ = is_deferred_ || arrival_ != nullptr || config_.is_nonfinite_error;
   readiness_->restart();
+  if (hooks_ != nullptr) hooks_->restart(step_);
   if (arrival_ != nullptr) arrival_->restart();
   if (std::exchange(is_window_over_, false)) window_.restart(tensors_.size());
   if (!accumulates) start_collective();
@@ -60,6 +59,17 @@ void Reducer::start_collective() {
   // Of what a static graph never uses nothing will come.
   for (uint32_t id = 0; id < tensors_.size() && config_.static_graph; ++id)
     if (readiness_->expected(id) == 0) contribute(id, window_.used(id));
+}
+
+// Touches what stands still while the step is open, and atomics.
+std::string Reducer::owes() const {
+  std::string running = hooks_ != nullptr ? hooks_->running() : std::string();
+  if (!running.empty() || !gate_.is_open()) return running;
+  std::vector<uint32_t> not_given;
+  for (uint32_t id = 0; id < tensors_.size() && !is_deferred_; ++id)
+    if (readiness_->owed(id) != 0) not_given.push_back(id);
+  if (!not_given.empty()) return "has not given " + names_of(not_given, tensors_);
+  return "has not called noria_step_end()";
 }
 
 // ---- gradients ----------------------------------------------------------------------------------
@@ -176,7 +186,10 @@ void Reducer::copy_in(uint32_t id, const std::byte* grad) {
 // `given` 0: now.
 void Reducer::on_stretch_ready(uint32_t stretch, Nanoseconds given) {
   const Nanoseconds now = now_ns();
-  times_.on_piece(readiness_->bucket_of(stretch), given != 0 ? given : now, now);
+  const uint32_t bucket = readiness_->bucket_of(stretch);
+  times_.on_piece(bucket, given != 0 ? given : now, now);
+  if (hooks_ != nullptr && !hooks_->on_piece(bucket, readiness_->pending())) [[unlikely]]
+    return;
   host_.engine->wake();
 }
 
@@ -210,241 +223,6 @@ Failure Reducer::came_late(uint32_t id) const {
         " was declared unused before in this step, which fails on all ranks: call "
         "noria_grad_unused() once, when no gradient will come";
   return Failure{NORIA_E_DUP_READY, "tensor " + tensors_.describe(id) + why};
-}
-
-// ---- end ----------------------------------------------------------------------------------------
-
-Outcome<noria_step_info> Reducer::step_end() {
-  if (phase_ != Phase::open && ended_) return *ended_;
-  if (phase_ != Phase::open) return Failure{NORIA_E_STATE, "noria_step_end() with no step open"};
-  if (!accumulates_) {
-    NORIA_TRY(check_turn());
-  }
-  ended_ = end_step();
-  return *ended_;
-}
-
-// Whoever ended another step would wait for one that only this rank could end.
-Outcome<Ok> Reducer::check_turn() const {
-  if (host_.open_steps->is_first(this)) return Ok{};
-  return Failure{NORIA_E_STATE,
-                 "another reducer's step began before step " + std::to_string(step_) +
-                     " of this one and is still open: end it first, since steps of a communicator "
-                     "end in the order in which they began"};
-}
-
-Outcome<noria_step_info> Reducer::step_join(bool* is_over) {
-  if (host_.open_steps->any())
-    return Failure{NORIA_E_STATE,
-                   "noria_step_join() is a whole step: end those that are open on the communicator "
-                   "first"};
-  NORIA_TRY(step_begin());
-  is_shadow_ = true;
-  NORIA_TRY_ASSIGN(const noria_step_info info, step_end());
-  *is_over = news_[kNewsLive] == 0;
-  return info;
-}
-
-Outcome<noria_step_info> Reducer::end_step() {
-  if (accumulates_) {
-    gate_.close();
-    end_pass(false);
-    phase_ = Phase::idle;
-    return step_info(step_, begun_ns_, now_ns(), {});
-  }
-  NORIA_TRY(finish(false));
-  if (arrival_ != nullptr) NORIA_TRY(adopt_arrival());
-  has_results_.store(true, std::memory_order_release);  // pairs with result()
-  return *last_step_;
-}
-
-Outcome<Ok> Reducer::reset() {
-  if (phase_ == Phase::registering)
-    return Failure{NORIA_E_STATE, "noria_reducer_reset() comes after noria_reducer_seal()"};
-  if (phase_ == Phase::open && accumulates_) {
-    gate_.close();
-  } else if (phase_ == Phase::open) {
-    NORIA_TRY(check_turn());
-    const Outcome<Ok> ended = finish(true);  // ABORTED everywhere, which is what was asked for
-    if (!ended.is_ok() && ended.failure().code != NORIA_E_ABORTED) return ended.failure();
-  }
-  if (host_.engine->failed()) return host_.engine->failure();
-  window_.restart(tensors_.size());
-  ended_.reset();
-  phase_ = Phase::idle;
-  return Ok{};
-}
-
-// The gate is closed: nothing fires any more.
-void Reducer::end_pass(bool is_last) {
-  window_.add(*readiness_, {.must_all_come = config_.unused == NORIA_UNUSED_ERROR && !is_shadow_,
-                            .is_learned = config_.static_graph && !is_learning_ && !is_shadow_,
-                            .is_last = is_last});
-  if (!is_last && is_learning_) learn();
-}
-
-// From now on each pass of the graph is like this one. A tensor that took no part, though all must
-// come, is still waited for, unless it was declared unused.
-void Reducer::learn() {
-  for (uint32_t id = 0; id < tensors_.size(); ++id) {
-    const bool must_come = config_.unused == NORIA_UNUSED_ERROR && !readiness_->is_closed(id);
-    expected_fires_[id] = std::max(must_come ? 1 : 0, readiness_->fires(id));
-  }
-  is_learning_ = false;
-  expect_fires();
-}
-
-// Runs the open step to its end whatever this rank missed, so that no other rank waits for it.
-Outcome<Ok> Reducer::finish(bool was_reset) {
-  gate_.close();
-  end_pass(true);
-  is_window_over_ = true;
-  // Of a deferred pass nothing was contributed yet; of another, what did not come often enough.
-  for (uint32_t id = 0; id < tensors_.size(); ++id)
-    if (is_deferred_ || readiness_->owed(id) != 0) contribute(id, window_.used(id));
-  const Complaints complaints = complaints_of_step(was_reset);
-  tell_news(complaints);
-  if (host_.size > 1)
-    host_.engine->wake();
-  else
-    host_.engine->submit(collective_, false);
-  // A shard stays where it is.
-  if (config_.arena || config_.is_sharded || complaints.is_any())
-    host_.engine->wait(collective_, kNever);  // bounded by the collective's time-out
-  else
-    wait_and_copy_out();
-
-  Outcome<Ok> outcome = judge(complaints);
-  if (outcome.is_ok()) outcome = check_results();
-  phase_ = outcome.is_ok() ? Phase::idle : Phase::failed;
-  ++step_;
-  if (outcome.is_ok()) {
-    put_back_unused();
-    if (is_learning_ && !is_shadow_) learn();
-    last_step_ = describe_step(now_ns());
-  }
-  if (host_.timeline != nullptr) [[unlikely]]
-    show_step(outcome.is_ok());
-  host_.open_steps->end(this);
-  return outcome;
-}
-
-Complaints Reducer::complaints_of_step(bool was_reset) const {
-  if (was_reset) return {.was_reset = true};
-  Complaints complaints = window_.complaints();
-  if (!config_.is_nonfinite_error) return complaints;
-  for (uint32_t b = 0; b < plan_.buckets.size() && complaints.nonfinite.empty(); ++b)
-    for (const uint32_t id : plan_.buckets[b].tensors) {
-      // relaxed: whoever stored it is out of the gate.
-      if (!is_nonfinite_[id].load(std::memory_order_relaxed)) continue;
-      complaints.nonfinite.push_back(id);
-      complaints.nonfinite_bucket = b;
-    }
-  return complaints;
-}
-
-// Sums of finite gradients may not be. All ranks have the same sums, and so the same answer.
-Outcome<Ok> Reducer::check_results() const {
-  if (!config_.is_nonfinite_error) return Ok{};
-  for (uint32_t b = 0; b < plan_.buckets.size(); ++b) {
-    const Bucket& bucket = plan_.buckets[b];
-    if (!is_finite(bucket.dtype, arena_.base() + bucket.arena_offset, bucket.numel))
-      return Failure{NORIA_E_NONFINITE,
-                     "step " + std::to_string(step_) + " failed: the sums in bucket " +
-                         std::to_string(b) + " of " + names_of(bucket.tensors, tensors_) +
-                         " are not finite, though all gradients are: scale the loss down, or use "
-                         "a wider dtype"};
-  }
-  return Ok{};
-}
-
-// This rank's part of the news is ready with it.
-void Reducer::tell_news(const Complaints& complaints) {
-  news_[kNewsVerdict] = verdict_of(complaints);
-  news_[kNewsLive] = is_shadow_ && !window_.is_any_used() ? 0 : 1;
-  for (uint32_t id = 0; id < tensors_.size() && keeps_; ++id)
-    news_[kNewsUsed + id] = window_.used(id) ? 1 : 0;
-  for (uint32_t s = first_news_segment_; s < collective_.segments.size(); ++s) readiness_->take(s);
-}
-
-void Reducer::put_back_unused() {
-  for (uint32_t id = 0; id < kept_.size(); ++id) {
-    if (!kept_[id].empty() && !is_used_by_any(id))
-      std::copy(kept_[id].begin(), kept_[id].end(), arena_.base() + readiness_->home(id).offset);
-    kept_[id].clear();
-  }
-}
-
-// All ranks share the verdict, so that either none of them or every one asks for the reasons.
-Outcome<Ok> Reducer::judge(const Complaints& mine) const {
-  if (collective_.failure.code != NORIA_OK) return collective_.failure;
-  if (news_[kNewsVerdict] == 0) return Ok{};
-  NORIA_TRY_ASSIGN(const auto descriptions,
-                   gather(collective_.timeout_ns)("step verdict", describe(mine, tensors_)));
-  return compose_failure(news_[kNewsVerdict], step_, descriptions);
-}
-
-// A bucket's results are copied as soon as they are there, while later buckets are on the wire. If
-// the step fails all the same, what was copied is as undefined as the rest.
-void Reducer::wait_and_copy_out() {
-  constexpr Nanoseconds kLook = 1_ms;  // short beside a bucket's copy, long beside a look
-  size_t copied = 0;
-  bool is_done = false;
-  while (!is_done) {
-    is_done = host_.engine->wait(collective_, now_ns() + kLook);
-    if (is_done && collective_.failure.code != NORIA_OK) return;
-    while (copied < plan_.buckets.size() && (is_done || has_result(copied)))
-      copy_out(plan_.buckets[copied++]);
-  }
-}
-
-// Of a bucket without bytes nothing ever ends.
-bool Reducer::has_result(size_t bucket) {
-  return plan_.buckets[bucket].bytes == 0 || collective_.parts[bucket].has_ended();
-}
-
-// Of what this rank did not bring, nobody knows where the result should go: result() shows it. What
-// result() delivered may have been changed since.
-void Reducer::copy_out(const Bucket& bucket) {
-  for (const uint32_t id : bucket.tensors) {
-    const Readiness::Home& home = readiness_->home(id);
-    const ArenaRange part = part_in_bucket(bucket, home.range());
-    // relaxed: whoever stored them is out of the gate.
-    if (part.bytes() == 0 || !window_.used(id) || is_delivered_[id].load(std::memory_order_relaxed))
-      continue;
-    std::memcpy(sources_[id].load(std::memory_order_relaxed) + (part.begin - home.offset),
-                arena_.base() + part.begin, part.bytes());
-  }
-}
-
-noria_step_info Reducer::describe_step(Nanoseconds ended_ns) {
-  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
-    const Part& part = collective_.parts[b];
-    const BucketTimes::Times given = times_.times(b);  // after gate_.close()
-    infos_[b].first_ns = given.first;
-    infos_[b].queued_ns = given.queued;
-    infos_[b].ready_ns = given.last;
-    infos_[b].start_ns = part.start_ns;
-    infos_[b].end_ns = part.end_ns;
-    infos_[b].wire_ns = part.wire_ns;
-  }
-  noria_step_info info = step_info(step_ - 1, begun_ns_, ended_ns, infos_);
-  info.wire_bytes = moved_bytes() - moved_before_;
-  info.order_wait_ns = order_wait_ns(info.last_gradient_ns);
-  return info;
-}
-
-void Reducer::show_step(bool is_good) {
-  if (is_good)
-    host_.timeline->on_step(seal_number_, *last_step_, infos_);
-  else
-    host_.timeline->on_failed_step();
-}
-
-uint64_t Reducer::moved_bytes() const {
-  const transport::Domain* domain = host_.engine->domain();
-  if (domain == nullptr) return 0;
-  return domain->counted(Counter::bytes_sent) + domain->counted(Counter::bytes_read);
 }
 
 }  // namespace noria::bucketing

@@ -8,7 +8,14 @@ namespace noria::bucketing {
 namespace {
 
 // The larger, the graver.
-enum Verdict : int32_t { kGood = 0, kNonfinite = 1, kLate = 2, kMissing = 3, kReset = 4 };
+enum Verdict : int32_t {
+  kGood = 0,
+  kNonfinite = 1,
+  kHook = 2,
+  kLate = 3,
+  kMissing = 4,
+  kReset = 5
+};
 
 constexpr size_t kShownTensors = 8;
 constexpr size_t kShownRanks = 8;
@@ -26,11 +33,19 @@ const char* advice(noria_status code) {
     case NORIA_E_NONFINITE:
       return "skip the step on every rank with noria_reducer_reset(), or let such values pass with "
              "NORIA_NONFINITE_PASS";
+    case NORIA_E_HOOK:
+      return "mend what the hook complains of, or call noria_reducer_reset() on every rank and go "
+             "on "
+             "without this step";
     default: return "call noria_reducer_reset() on every rank, then begin the next step";
   }
 }
 
 }  // namespace
+
+const char* hook_moment_text(noria_hook_moment moment) {
+  return moment == NORIA_HOOK_BEFORE ? "before it was sent" : "after it was reduced";
+}
 
 std::string names_of(const std::vector<uint32_t>& ids, const TensorTable& tensors) {
   std::string text;
@@ -49,6 +64,7 @@ int32_t verdict_of(const Complaints& complaints) {
   if (complaints.was_reset) return kReset;
   if (!complaints.missing.empty() || !complaints.partly.empty()) return kMissing;
   if (!complaints.late.empty()) return kLate;
+  if (complaints.hook) return kHook;
   return complaints.nonfinite.empty() ? kGood : kNonfinite;
 }
 
@@ -56,6 +72,7 @@ noria_status code_of(int32_t verdict) {
   switch (verdict) {
     case kGood: return NORIA_OK;
     case kNonfinite: return NORIA_E_NONFINITE;
+    case kHook: return NORIA_E_HOOK;
     case kLate: return NORIA_E_DUP_READY;
     case kMissing: return NORIA_E_MISSING;
     case kReset: return NORIA_E_ABORTED;
@@ -76,6 +93,12 @@ std::string describe(const Complaints& complaints, const TensorTable& tensors) {
   if (!complaints.nonfinite.empty())
     add("gave values that are not finite in bucket " + std::to_string(complaints.nonfinite_bucket) +
         ", " + names_of(complaints.nonfinite, tensors));
+  if (complaints.hook) {
+    const HookComplaint& hook = *complaints.hook;
+    add("had its hook fail for bucket " + std::to_string(hook.bucket) + ' ' +
+        hook_moment_text(hook.moment) + ", with code " + std::to_string(hook.code) +
+        (hook.text.empty() ? "" : ": '" + hook.text + "'"));
+  }
   return text;
 }
 

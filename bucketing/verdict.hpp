@@ -10,6 +10,7 @@
 #include <noria/bucketing.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,15 @@
 
 namespace noria::bucketing {
 
+// A hook of the user's answered with a code that is not 0.
+struct HookComplaint {
+  noria_hook_moment moment = NORIA_HOOK_BEFORE;
+  uint32_t bucket = 0;
+  int32_t code = 0;
+  std::string text;
+};
+const char* hook_moment_text(noria_hook_moment moment);  // "before it was sent"
+
 // What one rank found wrong with its own step.
 struct Complaints {
   std::vector<uint32_t> missing;    // ids; of those that never came
@@ -25,15 +35,17 @@ struct Complaints {
   std::vector<uint32_t> late;       // came again after they were given or declared unused
   std::vector<uint32_t> nonfinite;  // brought values that are not finite, in the first such bucket
   uint32_t nonfinite_bucket = 0;
+  std::optional<HookComplaint> hook;
   bool was_reset = false;  // left half-way; then nothing is missing
 
   bool is_any() const {
-    return was_reset || !missing.empty() || !partly.empty() || !late.empty() || !nonfinite.empty();
+    return was_reset || !missing.empty() || !partly.empty() || !late.empty() ||
+           !nonfinite.empty() || hook;
   }
 };
 
 // 0, or a number for what the complaints stand for: ABORTED before MISSING before DUP_READY before
-// NONFINITE.
+// HOOK before NONFINITE.
 int32_t verdict_of(const Complaints& complaints);
 noria_status code_of(int32_t verdict);
 

@@ -275,6 +275,51 @@ NORIA_API noria_status noria_reducer_create(noria_comm* comm, const noria_reduce
  * Names must differ. Threads: init only. Blocks: no. */
 NORIA_API noria_status noria_reducer_add(noria_reducer* reducer, const noria_tensor_desc* tensor,
                                          uint32_t* id);
+/* ---- hooks: each bucket, seen by a function of the caller's */
+/* BEFORE: all gradients of the bucket are in place on this rank, and none of it was sent: what the
+ * function leaves in the bucket is what is reduced. AFTER: the reduction is in place, and nobody
+ * has seen it: what the function leaves is the result. Compression, clipping, scaling, logging. */
+typedef uint32_t noria_hook_moment;
+enum { NORIA_HOOK_BEFORE = 0, NORIA_HOOK_AFTER = 1 };
+
+/* A bucket as a hook sees it: [data, data + bytes), which the hook may read and write until it
+ * returns. Of a reducer with shards, AFTER shows this rank's shard alone. Made by noria; the arrays
+ * have `tensors` entries, in order of offsets, and stay as they are until the plan changes. */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t bucket; /* in launch order, as in noria_bucket_info */
+  uint64_t step;   /* counts from 0, as in noria_step_report */
+  noria_dtype dtype;
+  uint32_t tensors; /* that have elements here */
+  uint64_t offset;  /* bytes, in the layout */
+  uint64_t bytes;
+  void* data;
+  const uint32_t* tensor_ids;
+  const uint64_t* tensor_firsts;  /* its first element here: 0, unless the tensor is split */
+  const uint64_t* tensor_offsets; /* bytes, from data */
+  const uint64_t* tensor_bytes;
+} noria_hook_bucket;
+
+/* 0, or any other number: then the step fails on all ranks with HOOK, which names this rank, the
+ * bucket, the number and what the function wrote to `why`, at most `capacity` bytes with its NUL.
+ * The step runs to its end all the same, and noria_reducer_reset() goes on after it.
+ * Threads: inside a call of the caller's on this reducer, never on a thread of noria's. BEFORE: in
+ * the call that completed the bucket, mostly noria_grad_ready(), for several buckets at once where
+ * several threads give; AFTER: in noria_step_end() or noria_step_join(), one at a time, in launch
+ * order, while later buckets may be on the wire.
+ * It must return: meanwhile this rank counts as not ready, and the others' time-outs run. It must
+ * call nothing of noria's but noria_last_error(), and not leave by an exception or longjmp(). Where
+ * the step fails, what AFTER saw may be as undefined as the results. */
+typedef int32_t (*noria_bucket_hook)(const noria_hook_bucket* bucket, char* why, size_t capacity,
+                                     void* user);
+
+/* Before seal; a NULL `hook` takes it back. Every rank sets the same moments, else seal answers
+ * MISMATCH; a rank without wishes gives a function that returns 0. With BEFORE a bucket is sent
+ * when it is full, not while it fills. With AFTER, results come with noria_step_end() only, and a
+ * step takes one more trip round the ring, of 4 bytes. A bucket without bytes is not shown.
+ * Threads: init only. Blocks: no. Ownership: `user` stays the caller's, and valid until destroy. */
+NORIA_API noria_status noria_reducer_set_hook(noria_reducer* reducer, noria_hook_moment moment,
+                                              noria_bucket_hook hook, void* user);
 /* Fixes the plan. Collective: the ranks compare what they registered; where they differ all get
  * MISMATCH naming the first difference and the ranks. Averages of integers are refused.
  * Threads: init only. Blocks: up to the start time-out. */
@@ -335,10 +380,17 @@ NORIA_API noria_status noria_reducer_shard_ranges(noria_reducer* reducer, noria_
 NORIA_API noria_status noria_reducer_layout(noria_reducer* reducer, uint32_t id, uint64_t* offset,
                                             uint64_t* total_bytes);
 /* Each rank gives its shards of `memory`, which is laid out as the gradients and of their dtypes,
- * and gets all others'. Collective, between steps.
+ * and gets all others'. Collective, between steps. The device keeps the memory registered for the
+ * next call until one with other memory, or destroy: unmap it no earlier.
  * Threads: as collectives. Blocks: until the result is there. */
 NORIA_API noria_status noria_reducer_all_gather(noria_reducer* reducer, void* memory,
                                                 uint64_t bytes);
+/* The same of parameters that have another dtype than their gradients, as bfloat16 ones with
+ * gradients of float32: what lies at an offset of the layout lies, in `memory`, at that offset
+ * divided by the size of a gradient's element, times the size of one of `dtype`; so does the total.
+ * UNSUPPORTED where gradients' elements differ in size. */
+NORIA_API noria_status noria_reducer_all_gather_as(noria_reducer* reducer, void* memory,
+                                                   uint64_t bytes, noria_dtype dtype);
 
 /* A step that only adds to the gradients: nothing is sent, step_end returns at once, and results
  * come with the next step without this flag, to which each rank may come after as many steps of
@@ -356,7 +408,8 @@ NORIA_API noria_status noria_step_begin(noria_reducer* reducer, uint32_t flags);
  * step than expected_fires is DUP_READY, here and in everybody's step_end. While step_end runs, or
  * with no step open: STATE.
  * Threads: any, several at once. Blocks: no; no allocation; a system call only to wake the
- * communication thread when a piece of a bucket became complete and it sleeps. */
+ * communication thread when a piece of a bucket became complete and it sleeps. Where a hook sees
+ * buckets before they are sent, the call that completes one runs it. */
 NORIA_API noria_status noria_grad_ready(noria_reducer* reducer, uint32_t id, const void* grad,
                                         const noria_stream* producer);
 /* No gradient of these tensors will come in this step, so that their buckets need not wait for the
@@ -371,7 +424,8 @@ NORIA_API noria_status noria_grad_unused(noria_reducer* reducer, const uint32_t*
  * that this rank did not give, until the next step begins. Copy mode: in the memory that was given,
  * where it was, which step_end then leaves alone; else in noria's. Arena mode: in the view, which
  * may be read but not written until step_end. NULL with KEEP for a tensor that no rank used.
- * STATE if step_end is called meanwhile, or runs: what is waited for may come with it only.
+ * STATE if step_end is called meanwhile, or runs: what is waited for may come with it only; in an
+ * open step also where a hook is to see the results first.
  * Threads: as noria_grad_ready(), for one tensor one at a time. Blocks: in an open step. */
 NORIA_API noria_status noria_grad_result(noria_reducer* reducer, uint32_t id,
                                          const noria_stream* consumer, uint32_t timeout_ms,

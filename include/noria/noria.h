@@ -10,6 +10,9 @@
  *  5. Times are uint32_t milliseconds or int64_t nanoseconds of CLOCK_MONOTONIC; sizes are uint64_t
  *     bytes.
  *  6. Each declaration says Threads, Blocks, Ownership.
+ *  7. A child of fork() may not use what its parent made: every call on it answers STATE, destroy
+ *     and release leave it alone, and views are not mapped. The parent is not harmed, however the
+ *     child ends. The child may make its own communicators.
  */
 #ifndef NORIA_NORIA_H
 #define NORIA_NORIA_H
@@ -50,7 +53,8 @@ enum {
   NORIA_E_ABORTED = -12,     /* noria_comm_abort() was called, here or elsewhere */
   NORIA_E_UNSUPPORTED = -13, /* not built, or not for this dtype or device */
   NORIA_E_NONFINITE = -14,
-  NORIA_E_INTERNAL = -15
+  NORIA_E_INTERNAL = -15,
+  NORIA_E_HOOK = -16 /* a function of the caller's, called by noria, reported a failure */
 };
 
 /* "NORIA_E_PEER"; "unknown status" for a value that is none.

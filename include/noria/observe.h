@@ -85,8 +85,8 @@ typedef struct {
  * Threads: one at a time with the steps. Blocks: no. */
 NORIA_API noria_status noria_observe_step(const noria_reducer* reducer, noria_step_info* info);
 
-/* One bucket: its place in the plan and its times in the last step, ns of CLOCK_MONOTONIC; of one
- * without bytes, 0. */
+/* One bucket of the plan of the last step that succeeded, and its times in it, ns of
+ * CLOCK_MONOTONIC; of one without bytes, and before any step, 0. */
 typedef struct {
   uint32_t struct_size;
   uint32_t bucket;
@@ -98,7 +98,8 @@ typedef struct {
   int64_t end_ns;    /* last piece reduced and gathered */
   int64_t wire_ns;   /* time with at least one piece of it under way */
   int64_t first_ns;  /* first gradient given */
-  int64_t queued_ns; /* first piece complete: from here on it waits for the wire */
+  int64_t queued_ns; /* first piece complete: from here on it waits for the wire; where a hook sees
+                      * it first, for the rest of it and the hook too */
 } noria_bucket_info;
 
 /* Writes the first `capacity` buckets in launch order and says how many there are.

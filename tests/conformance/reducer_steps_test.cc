@@ -59,6 +59,49 @@ Outcome<Ok> declare(RankReducer& mine, std::vector<uint32_t> ids) {
   return mine.reducer.grad_unused(ids);
 }
 
+TEST(Observed, Buckets_of_the_step_after_which_the_plan_changed_keep_their_times) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int32_t rank) {
+    ReducerConfig config = config_of(true, NORIA_UNUSED_ERROR);
+    config.order = Order::arrival;
+    RankReducer mine(ranks.host(rank), config, four());
+    expect_ok(mine.reducer.seal());
+    for (uint64_t version = 1; version <= 2; ++version) {
+      expect_ok(mine.reducer.step_begin());
+      for (const uint32_t id : {kA, kB, kC, kD}) expect_ok(mine.fire(id, 1));
+      expect_ok(mine.reducer.step_end());
+      EXPECT_EQ(mine.reducer.plan_version(), 1U);
+      const auto buckets = mine.reducer.last_buckets();
+      ASSERT_TRUE(buckets.is_ok());
+      for (const noria_bucket_info& bucket : *buckets) {
+        EXPECT_LE(mine.reducer.last_step()->begin_ns, bucket.first_ns);
+        EXPECT_LE(bucket.first_ns, bucket.end_ns);
+      }
+      // Expect: those of the plan that the step had, and of the new one once a step had it.
+      EXPECT_EQ(buckets->front().bytes, version == 1 ? (500 + 600) * 4U : 3'000 * 4U);
+    }
+  });
+}
+
+// What communication costs the computation beside it stands in compute_ns, to be compared with the
+// same backward pass alone; what the step waits for stands in exposed_ns. So a slow-down shows in
+// one of the two, and in neither twice.
+TEST(Observed, C41_Time_beside_communication_counts_as_computed_and_the_rest_as_exposed) {
+  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+    expect_ok(mine.reducer.step_begin());
+    for (const uint32_t id : {kD, kC}) expect_ok(mine.fire(id, 1));
+    EXPECT_EQ(mine.told_value(kD), 1);  // its bucket was reduced before the others are given
+    for (const uint32_t id : {kB, kA}) expect_ok(mine.fire(id, 1));
+    expect_ok(mine.reducer.step_end());
+    const noria_step_info step = mine.reducer.last_step().value();
+    const noria_bucket_info first = mine.reducer.last_buckets().value().front();
+    EXPECT_LE(first.end_ns, step.last_gradient_ns);
+    EXPECT_GE(step.compute_ns, first.wire_ns);
+    EXPECT_EQ(step.compute_ns, step.last_gradient_ns - step.begin_ns);
+    EXPECT_EQ(step.compute_ns + step.exposed_ns, step.end_ns - step.begin_ns);
+  });
+}
+
 // ---- unused tensors -----------------------------------------------------------------------------
 
 TEST(Unused, C23_With_keep_a_tensor_that_no_rank_used_stays_as_it_was) {

@@ -13,6 +13,13 @@ add_dependencies(reducer_e2e_test noria_softverbs)
 noria_test(NAME shard_test LABELS e2e TIMEOUT 120 LIBS noria noria_bucketing
            SOURCES e2e/shard_test.cc support/crew.cc ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late")
 add_dependencies(shard_test noria_softverbs)
+noria_test(NAME hooks_test LABELS e2e TIMEOUT 120 LIBS noria noria_bucketing
+           SOURCES e2e/hooks_test.cc support/crew.cc ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late")
+add_dependencies(hooks_test noria_softverbs)
+# no-sanitizer: it forks while threads run, in which state a sanitizer's own locks may be held.
+noria_test(NAME fork_test LABELS e2e no-sanitizer TIMEOUT 120 LIBS noria noria_bucketing
+           SOURCES e2e/fork_test.cc support/crew.cc ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late")
+add_dependencies(fork_test noria_softverbs)
 add_test(NAME reducer_e2e_test_shm_message COMMAND reducer_e2e_test)
 set_tests_properties(reducer_e2e_test_shm_message PROPERTIES TIMEOUT 300 LABELS e2e
   ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_COPY=shm;NORIA_RING_FETCH=message;NORIA_SOCKET_IFNAME=lo")

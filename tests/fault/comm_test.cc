@@ -125,6 +125,23 @@ TEST(LeaveTest, A_rank_that_left_fails_no_collective_that_can_end_without_it) {
   job.crew().expect_success({0});
 }
 
+TEST(StartTest, C45_Connections_that_carry_nothing_are_told_when_the_communicator_is_made) {
+  for (const char* fault :
+       {"qp=*: after msgs=1 do lose for=60000ms", "qp=*: after msgs=1 do fail status=12"}) {
+    const noria_unique_id id = make_id();
+    RankCrew crew(3, [&](int32_t rank, Wire&) {
+      if (rank == 1) ::setenv("NORIA_SOFT_FAULTS", fault, 1);
+      const noria_comm_config config = config_of(id, rank, 3, {.start_timeout_ms = 3'000});
+      noria_comm* comm = nullptr;
+      const Nanoseconds before = now_ns();
+      EXPECT_LT(noria_comm_create(&config, &comm), 0);
+      EXPECT_LT(now_ns() - before, 20_s);  // the product's promise: not the collectives' time-out
+      expect_text({"the ranks met, but what their devices send does not arrive", "rank "});
+    });
+    crew.expect_success();
+  }
+}
+
 // What a process has open that could outlive it: sockets by their inode, files by their path.
 struct Holdings {
   std::set<std::string> inodes;

@@ -354,6 +354,12 @@ TEST(StrangerTest, A_member_whose_failure_is_none_is_named) {
   }
 }
 
+TEST(StrangerTest, A_member_that_answers_garbage_or_speaks_as_rank_0_is_named) {
+  expect_member_is_named(encode_frame(FrameType::answer, "\x7f\x7f\x7f\x7f"));
+  for (const FrameType type : {FrameType::question, FrameType::told})
+    expect_member_is_named(encode_frame(type));
+}
+
 // ---- failures that fan out ----------------------------------------------------------------------
 
 TEST(ControlTest, All_ranks_say_the_same_however_many_announce_at_once) {
@@ -367,6 +373,32 @@ TEST(ControlTest, All_ranks_say_the_same_however_many_announce_at_once) {
     said[static_cast<size_t>(rank)] = won.text;
   });
   for (const std::string& text : said) EXPECT_EQ(text, said[0]);
+}
+
+TEST(ControlTest, A_time_out_says_on_all_ranks_what_each_rank_owes) {
+  constexpr int32_t kSize = 7;
+  for (const int32_t announcer : {0, 3}) {
+    const Rendezvous rendezvous = make_rendezvous(kSize);
+    std::vector<std::string> said(kSize);
+    run_rank_threads(kSize, [&](int32_t rank) {
+      auto control = join(rendezvous, rank);
+      ASSERT_TRUE(control.is_ok()) << control.failure().text;
+      (*control)->on_question(
+          [rank] { return rank == 3 ? std::string() : "owes " + std::to_string(rank); });
+      ASSERT_TRUE((*control)->all_gather("ready", "", now_ns() + 20_s).is_ok());
+      if (rank == announcer)
+        static_cast<void>((*control)->settle({NORIA_E_TIMEOUT, "nothing moved"}));
+      wait_until_failed(**control);
+      const Failure won = (*control)->failure();
+      EXPECT_EQ(won.code, NORIA_E_TIMEOUT);
+      said[static_cast<size_t>(rank)] = won.text;
+      (*control)->on_question(nullptr);
+    });
+    for (const std::string& text : said)
+      EXPECT_EQ(text,
+                "nothing moved; rank 0 owes 0; rank 1 owes 1; rank 2 owes 2; rank 4 owes 4; and 2 "
+                "more ranks");
+  }
 }
 
 TEST(ControlTest, A_cause_wins_over_its_consequence_that_was_told_first) {

@@ -3,6 +3,9 @@
 #include <poll.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "tests/support/c_reducer.hpp"
 
 namespace noria::test {
@@ -86,6 +89,124 @@ TEST(ReducerFaults, C34_A_rank_that_never_comes_to_the_end_is_named_by_the_time_
   });
   crew.wire(0).meet();
   crew.wire(1).meet();
+  crew.expect_success();
+}
+
+// The warnings that a rank's library wrote to standard error.
+std::string warnings_of(const std::function<void()>& body) {
+  testing::internal::CaptureStderr();
+  body();
+  return testing::internal::GetCapturedStderr();
+}
+
+// Every rank but `victim`, which `stands` in the midst of step 0, comes to its end.
+// Expect: all that can get the same text, in which `told` stands; and a warning was there before.
+void expect_stall_is_told(int32_t size, int32_t victim, const std::vector<std::string>& told,
+                          const std::function<void(RankOfJob&, Wire& parent)>& stands) {
+  const noria_unique_id id = make_job_id();
+  RankCrew crew(size, [&](int32_t rank, Wire& parent) {
+    RankOfJob mine(id, rank, size, model(), {.timeout_ms = 1'500});
+    expect_ok(noria_reducer_seal(mine.reducer));
+    expect_ok(noria_step_begin(mine.reducer, 0));
+    if (rank == victim) return stands(mine, parent);
+    mine.give_all(0, 1, 1);
+    const std::string warned = warnings_of([&] {
+      EXPECT_EQ(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_TIMEOUT) << last_error();
+    });
+    for (const std::string& part : told) EXPECT_TRUE(contains(last_error(), part)) << last_error();
+    EXPECT_TRUE(contains(last_error(), "the step made no progress for 1.5 s")) << last_error();
+    // One line, half-way; of a rank whose neighbour was heard of first, perhaps none.
+    if (!warned.empty()) {
+      EXPECT_TRUE(contains(warned, "the step has made no progress for")) << warned;
+      EXPECT_TRUE(contains(warned, "of 1.5 s, waiting for ")) << warned;
+      EXPECT_TRUE(contains(warned, told.front())) << warned;
+      EXPECT_EQ(std::count(warned.begin(), warned.end(), '\n'), 1) << warned;
+    }
+    parent.send(!warned.empty());
+    parent.send(std::hash<std::string>()(last_error()));
+    parent.meet();
+  });
+  if (told.front().find("did not say") != std::string::npos) {
+    crew.wire(victim).meet();
+    crew.kill(victim, SIGSTOP);
+  }
+  bool is_warned = false;
+  std::vector<size_t> texts;
+  for (int32_t rank = 0; rank < size; ++rank) {
+    if (rank == victim) continue;
+    is_warned |= crew.wire(rank).recv<bool>();
+    texts.push_back(crew.wire(rank).recv<size_t>());
+  }
+  EXPECT_TRUE(is_warned);
+  for (const size_t text : texts) EXPECT_EQ(text, texts.front());
+  crew.kill(victim, SIGCONT);
+  for (int32_t rank = 0; rank < size; ++rank) crew.wire(rank).meet();
+  crew.expect_success();
+}
+
+TEST(ReducerFaults, C34_A_tensor_that_is_never_given_is_named_with_its_rank_by_all) {
+  for (const int32_t victim : {0, 2})
+    expect_stall_is_told(
+        3, victim,
+        {"rank " + std::to_string(victim) + " has not given 't7', 't9' (2 of 52 tensors)"},
+        [](RankOfJob& mine, Wire& parent) {
+          for (uint32_t t = 0; t < mine.model.size(); ++t)
+            if (t != 7 && t != 9) expect_ok(mine.give(t, 0));
+          parent.meet();
+          expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_TIMEOUT,
+                         "has not given 't7', 't9'");
+        });
+}
+
+TEST(ReducerFaults, C34_A_rank_that_gave_all_and_never_ends_its_step_is_named) {
+  expect_stall_is_told(2, 1, {"rank 1 has not called noria_step_end()"},
+                       [](RankOfJob& mine, Wire& parent) {
+                         mine.give_all(0, 1, 1);
+                         parent.meet();
+                       });
+}
+
+TEST(ReducerFaults, C34_A_rank_that_is_stopped_is_named_as_such) {
+  expect_stall_is_told(3, 1, {"rank 1 did not say what it waits for: is its process stopped?"},
+                       [](RankOfJob&, Wire& parent) {
+                         parent.meet();  // the parent stops it
+                         parent.meet();
+                       });
+}
+
+TEST(ReducerFaults, C34_A_rank_that_is_in_no_collective_is_named) {
+  const noria_unique_id id = make_job_id();
+  RankCrew crew(2, [&](int32_t rank, Wire& parent) {
+    RankOfJob mine(id, rank, 2, model(), {.timeout_ms = 1'500});
+    if (rank == 0)
+      expect_failure(noria_barrier(mine.comm, nullptr, nullptr), NORIA_E_TIMEOUT,
+                     "rank 1 has no collective under way");
+    parent.meet();
+  });
+  crew.wire(0).meet();
+  crew.wire(1).meet();
+  crew.expect_success();
+}
+
+TEST(ReducerFaults, C34_A_stopped_rank_0_is_named_by_the_others) {
+  const noria_unique_id id = make_job_id();
+  RankCrew crew(2, [&](int32_t rank, Wire& parent) {
+    RankOfJob mine(id, rank, 2, model(), {.timeout_ms = 1'500});
+    parent.meet();
+    if (rank == 1) {
+      parent.meet();  // after rank 0 was stopped
+      expect_failure(noria_barrier(mine.comm, nullptr, nullptr), NORIA_E_TIMEOUT,
+                     "rank 0 did not answer: is its process stopped?");
+    }
+    parent.meet();
+  });
+  crew.wire(0).meet();
+  crew.wire(1).meet();
+  crew.kill(0, SIGSTOP);
+  crew.wire(1).meet();
+  crew.wire(1).meet();
+  crew.kill(0, SIGCONT);
+  crew.wire(0).meet();
   crew.expect_success();
 }
 

@@ -89,6 +89,7 @@ class Header(unittest.TestCase):
             (noria.Order, "ORDER_"),
             (noria.Average, "AVERAGE_"),
             (noria.Unused, "UNUSED_"),
+            (noria.HookMoment, "HOOK_"),
         ):
             for member in kind:
                 self.assertRegex(header, rf"NORIA_{prefix}{member.name} = {int(member)}\b")
@@ -325,6 +326,54 @@ class Steps(unittest.TestCase):
         # Expect: the averages of both ranks, and what the report counts.
         for result in run_ranks(self, 2, rank):
             self.assertEqual(result, [([[0, 0.5], [1, 0.5]], 0, 16)] * 2)
+
+    def test_Hooks_see_and_change_buckets_and_what_they_raise_is_raised_everywhere(self):
+        def body(comm):
+            reducer = noria.Reducer(comm, arena=True)
+            for name in ("weight", "bias"):
+                reducer.add(name, 4)
+            seen, values, texts = [], [], []
+
+            def before(bucket):
+                elements = bucket.data.cast("f")
+                seen.append((bucket.index, bucket.dtype, bucket.tensors))
+                for i in range(len(elements)):
+                    elements[i] *= 2
+
+            def after(bucket):
+                if bucket.step == 1 and comm.rank == 1:
+                    raise ValueError("clipped twice")
+
+            reducer.set_hook(noria.HookMoment.BEFORE, before)
+            reducer.set_hook(noria.HookMoment.AFTER, after)
+            reducer.seal()
+            views = [ctypes.c_float.from_address(reducer.view(i)[0]) for i in range(2)]
+            for step in range(2):
+                reducer.step_begin()
+                for i in range(2):
+                    views[i].value = comm.rank + 1.0
+                    reducer.grad_ready(i)
+                try:
+                    reducer.step_end()
+                    values.append(views[0].value)
+                except noria.HookError as error:
+                    texts.append((str(error), repr(error.__cause__)))
+            part = noria.TensorPart
+            self.assertEqual(
+                seen[0],
+                (0, noria.Dtype.FLOAT32, (part(1, 0, 0, 16), part(0, 0, 16, 16))),
+            )
+            with self.assertRaisesRegex(noria.StateError, "before noria_reducer_seal"):
+                reducer.set_hook(noria.HookMoment.AFTER, None)
+            return values, texts
+
+        first, second = run_ranks(self, 2, body)
+        self.assertEqual((first[0], second[0]), ([3.0], [3.0]))
+        # Expect: the same text on both, and the exception itself where it was raised.
+        text = "rank 1 had its hook fail for bucket 0 after it was reduced, with code 1: "
+        self.assertIn(text + "'ValueError: clipped twice'", first[1][0][0])
+        self.assertEqual(first[1][0][0], second[1][0][0])
+        self.assertEqual((first[1][0][1], second[1][0][1]), ("None", "ValueError('clipped twice')"))
 
     def test_A_missing_gradient_raises_on_both_ranks_and_reset_goes_on(self):
         def rank(comm):

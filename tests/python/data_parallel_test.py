@@ -163,6 +163,24 @@ class Base(unittest.TestCase):
 
 
 class Training(Base):
+    def test_Workers_of_a_data_loader_are_forked_and_end_without_harm(self):
+        torch.manual_seed(RANK)
+        data = torch.utils.data.TensorDataset(torch.randn(12, 4), torch.randn(12, 4))
+        for arena in (False, True):
+            model = noria.torch.DataParallel(made(Branches), gradient_as_bucket_view=arena)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            seen = 0
+            for _epoch in range(2):  # each forks its own workers, and ends them
+                loader = torch.utils.data.DataLoader(data, batch_size=3, num_workers=1)
+                for inputs, targets in loader:
+                    optimizer.zero_grad(set_to_none=not arena)
+                    F.mse_loss(model(inputs, [0, 1, 2]), targets).backward()
+                    optimizer.step()
+                    seen += 1
+            self.assertEqual(seen, 8)
+            # Expect: parameters move, and are the same on both ranks.
+            self.assert_same_on_ranks(model.parameters())
+
     def test_A_cnn_trains_as_under_ddp(self):
         self.assert_trains_as_ddp("images", made(Cnn))
 

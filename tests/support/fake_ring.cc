@@ -96,7 +96,8 @@ std::unique_ptr<bucketing::Engine> make_fake_engine(Nanoseconds timeout,
   auto domain = transport::Domain::create(nullptr, Params{});
   auto alone = bucketing::ControlPlane::join({});
   auto ring = bucketing::Ring::connect(**domain, **alone, Params{}, "", 0);
-  auto engine = bucketing::Engine::create(std::move(*domain), std::move(*ring), control, timeout);
+  auto engine =
+      bucketing::Engine::create(std::move(*domain), std::move(*ring), control, timeout, nullptr);
   EXPECT_TRUE(engine.is_ok());
   return std::move(*engine);
 }

@@ -183,7 +183,7 @@ ThreadRanks::ThreadRanks(int32_t size) : shared_(std::make_unique<Shared>(size))
   for (int32_t rank = 0; rank < size; ++rank) {
     in_the_making = {shared_.get(), static_cast<size_t>(rank)};
     auto seat = std::make_unique<Seat>();
-    seat->engine = bucketing::Engine::create(nullptr, nullptr, nullptr, 0).value();
+    seat->engine = bucketing::Engine::create(nullptr, nullptr, nullptr, 0, nullptr).value();
     seat->control = bucketing::ControlPlane::join({}).value();
     seat->host = {.rank = rank,
                   .size = size,
@@ -223,7 +223,8 @@ class ControlPlane::State : public test::SeatInTheMaking {};
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() = default;
 Outcome<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<transport::Domain>,
-                                                std::unique_ptr<Ring>, ControlPlane*, Nanoseconds) {
+                                                std::unique_ptr<Ring>, ControlPlane*, Nanoseconds,
+                                                const OpenSteps*) {
   auto state = std::make_unique<State>(State{{test::in_the_making}});
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }

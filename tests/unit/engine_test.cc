@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.hpp"
 #include "tests/support/fake_ring.hpp"
 
 namespace noria::bucketing {
@@ -265,6 +266,54 @@ TEST(EngineTest, No_progress_within_the_bound_fails_with_whom_it_waited_for) {
   EXPECT_EQ(next.failure.text, collective.failure.text);
 }
 
+std::vector<std::string>& warnings() {
+  static std::vector<std::string> lines;
+  return lines;
+}
+
+TEST(EngineTest, Half_of_the_bound_without_progress_is_warned_of_once) {
+  warnings().clear();
+  set_log_sink([](LogLevel, const char* text) { warnings().emplace_back(text); });
+  {
+    auto engine = make_fake_engine(40_ms);
+    Collective collective;
+    engine->submit(collective, true);
+    ASSERT_TRUE(engine->wait(collective, now_ns() + kPatience));
+    EXPECT_EQ(collective.failure.code, NORIA_E_TIMEOUT);
+  }
+  set_log_sink(&noria::detail::write_to_stderr);
+  ASSERT_EQ(warnings().size(), 1U);
+  EXPECT_NE(warnings()[0].find("an all-reduce has made no progress for"), std::string::npos);
+  EXPECT_NE(warnings()[0].find("waiting for segment 3 of 12 from rank 7"), std::string::npos);
+}
+
+struct OwingStep : OpenStep {
+  std::string owes() const override { return "has not given 'a'"; }
+};
+
+TEST(EngineTest, A_rank_that_holds_itself_up_is_warned_of_what_it_owes) {
+  warnings().clear();
+  set_log_sink([](LogLevel, const char* text) { warnings().emplace_back(text); });
+  {
+    const OwingStep owing;
+    OpenSteps steps;
+    steps.begin(&owing);
+    auto engine = Engine::create(nullptr, nullptr, nullptr, 40_ms, &steps);
+    ASSERT_TRUE(engine.is_ok());
+    Step step(1);
+    (*engine)->submit(step.collective, false);
+    EXPECT_FALSE((*engine)->wait(step.collective, now_ns() + 100_ms));
+    step.make_ready(**engine, 0);
+    ASSERT_TRUE((*engine)->wait(step.collective, now_ns() + kPatience));
+    EXPECT_EQ(step.collective.failure.code, NORIA_OK);
+  }
+  set_log_sink(&noria::detail::write_to_stderr);
+  // Expect: once, and no failure: nobody else is to blame.
+  ASSERT_EQ(warnings().size(), 1U);
+  EXPECT_NE(warnings()[0].find("waiting for this rank; this rank has not given 'a'"),
+            std::string::npos);
+}
+
 TEST(EngineTest, A_collectives_own_bound_counts_before_the_engines) {
   auto engine = make_fake_engine(kPatience);
   Collective collective;
@@ -332,7 +381,7 @@ TEST(EngineTest, The_end_aborts_what_was_not_waited_for) {
 // ---- one rank -----------------------------------------------------------------------------------
 
 TEST(EngineTest, One_rank_copies_at_submission) {
-  auto engine = Engine::create(nullptr, nullptr, nullptr, kPatience);
+  auto engine = Engine::create(nullptr, nullptr, nullptr, kPatience, nullptr);
   ASSERT_TRUE(engine.is_ok());
   std::vector<float> in(1000, 3.0f), out(1000);
   Collective collective;
@@ -345,7 +394,7 @@ TEST(EngineTest, One_rank_copies_at_submission) {
 }
 
 TEST(EngineTest, One_rank_waits_for_its_own_segments) {
-  auto engine = Engine::create(nullptr, nullptr, nullptr, kPatience);
+  auto engine = Engine::create(nullptr, nullptr, nullptr, kPatience, nullptr);
   ASSERT_TRUE(engine.is_ok());
   std::vector<int64_t> values{1, 2, 3};
   Step step(3);

@@ -63,6 +63,25 @@ TEST(Verdict, Texts_stay_short_whatever_is_missing) {
   EXPECT_NE(failure.text.find("and 992 more ranks"), std::string::npos);
 }
 
+TEST(Verdict, A_hook_that_failed_is_told_with_its_bucket_code_and_text) {
+  const TensorTable table = tensors(1);
+  const Complaints before{
+      .hook = HookComplaint{
+          .moment = NORIA_HOOK_BEFORE, .bucket = 3, .code = -7, .text = "scale is off"}};
+  const Complaints after{.hook = HookComplaint{.moment = NORIA_HOOK_AFTER, .code = 1, .text = ""}};
+  EXPECT_TRUE(before.is_any());
+  const Failure failure =
+      compose_failure(verdict_of(before), 2, {describe(before, table), describe(after, table)});
+  EXPECT_EQ(failure.code, NORIA_E_HOOK);
+  EXPECT_TRUE(failure.text.starts_with(
+      "step 2 failed: rank 0 had its hook fail for bucket 3 before it was sent, with code -7: "
+      "'scale is off'; rank 1 had its hook fail for bucket 0 after it was reduced, with code 1; "))
+      << failure.text;
+  // Expect: what a rank missed is graver, and values that are not finite are not.
+  EXPECT_LT(verdict_of(before), verdict_of({.late = {0}}));
+  EXPECT_GT(verdict_of(before), verdict_of({.nonfinite = {0}}));
+}
+
 TEST(Verdict, A_rank_that_was_reset_says_so) {
   const TensorTable table = tensors(1);
   const Failure failure = compose_failure(verdict_of({.was_reset = true}), 0,

@@ -15,13 +15,24 @@ A call that fails raises a ``NoriaError`` with the library's own text. Calls tha
 interpreter. ``noria.torch`` holds what PyTorch users want in place of this.
 """
 
-from noria._library import Average, Dtype, Op, Order, Plan, Unused, library_path, version
+from noria._library import (
+    Average,
+    Dtype,
+    HookMoment,
+    Op,
+    Order,
+    Plan,
+    Unused,
+    library_path,
+    version,
+)
 from noria.communicator import Communicator, Memory, Work, unique_id
 from noria.errors import (
     AbortedError,
     ArgumentError,
     DeviceError,
     DuplicateReadyError,
+    HookError,
     InternalError,
     LibraryError,
     MismatchError,
@@ -36,6 +47,6 @@ from noria.errors import (
     TimedOutError,
     UnsupportedError,
 )
-from noria.reducer import Reducer, StepReport
+from noria.reducer import Bucket, Reducer, StepReport, TensorPart
 
 __version__ = "0.1.0"

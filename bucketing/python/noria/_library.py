@@ -91,6 +91,13 @@ class Unused(enum.IntEnum):
     KEEP = 2
 
 
+class HookMoment(enum.IntEnum):
+    """When a hook sees a bucket: before it is sent, or after it is reduced."""
+
+    BEFORE = 0
+    AFTER = 1
+
+
 # ---- structs, as the headers have them -----------------------------------------------------------
 
 
@@ -159,6 +166,23 @@ class StepReportStruct(_Sized):
     ]
 
 
+class HookBucket(_Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("bucket", c_uint32),
+        ("step", c_uint64),
+        ("dtype", c_int32),
+        ("tensors", c_uint32),
+        ("offset", c_uint64),
+        ("bytes", c_uint64),
+        ("data", c_void_p),
+        ("tensor_ids", POINTER(c_uint32)),
+        ("tensor_firsts", POINTER(c_uint64)),
+        ("tensor_offsets", POINTER(c_uint64)),
+        ("tensor_bytes", POINTER(c_uint64)),
+    ]
+
+
 # The C name of each struct, by which a test compares the layouts with the header's.
 STRUCTS = {
     "noria_unique_id": UniqueId,
@@ -166,11 +190,14 @@ STRUCTS = {
     "noria_reducer_config": ReducerConfig,
     "noria_tensor_desc": TensorDesc,
     "noria_step_report": StepReportStruct,
+    "noria_hook_bucket": HookBucket,
 }
 
 # ---- functions -----------------------------------------------------------------------------------
 
 _HANDLE = c_void_p
+# A function of the caller's: bucket, room for why, its size, user.
+HookFunction = ctypes.CFUNCTYPE(c_int32, POINTER(HookBucket), c_void_p, c_size_t, c_void_p)
 _STREAM = c_void_p  # always None: memory of the host
 _BUFFERS = [c_void_p, c_void_p]  # in and out
 _ASYNC = [_STREAM, POINTER(_HANDLE)]  # NULL for the work: the call blocks
@@ -192,6 +219,7 @@ _STATUS_FUNCTIONS = {
     "noria_work_wait": [_HANDLE, c_uint32],
     "noria_reducer_create": [_HANDLE, POINTER(ReducerConfig), POINTER(_HANDLE)],
     "noria_reducer_add": [_HANDLE, POINTER(TensorDesc), POINTER(c_uint32)],
+    "noria_reducer_set_hook": [_HANDLE, c_uint32, HookFunction, c_void_p],
     "noria_reducer_seal": [_HANDLE],
     "noria_reducer_view": [_HANDLE, c_uint32, POINTER(c_void_p), POINTER(c_uint64)],
     "noria_reducer_save_plan": [_HANDLE, c_char_p],

@@ -103,6 +103,12 @@ class InternalError(NoriaError):
     status = -15
 
 
+class HookError(NoriaError):
+    """A hook of this rank's, or of another's, failed."""
+
+    status = -16
+
+
 _by_status = {kind.status: kind for kind in NoriaError.__subclasses__() if kind.status != 0}
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from ctypes import byref, c_uint32, c_uint64, c_void_p
-from typing import NamedTuple, Optional, Sequence
+from typing import Callable, NamedTuple, Optional, Sequence
 
 from noria._library import (
     Average,
     Dtype,
+    HookFunction,
+    HookMoment,
     Op,
     Order,
     Plan,
@@ -21,7 +24,7 @@ from noria._library import (
     unsigned,
 )
 from noria.communicator import Communicator
-from noria.errors import ArgumentError
+from noria.errors import ArgumentError, HookError
 
 
 class StepReport(NamedTuple):
@@ -35,6 +38,51 @@ class StepReport(NamedTuple):
     exposed_ns: int
     order_wait_ns: int  # how long a gradient waits for one that is sent before it
     plan_version: int  # plans given up for a better one
+
+
+class TensorPart(NamedTuple):
+    """What a bucket holds of a tensor: ``bytes`` at ``offset`` of its data, from element ``first``
+    on, which is 0 but where the tensor is split."""
+
+    tensor: int
+    first: int
+    offset: int
+    bytes: int
+
+
+class Bucket(NamedTuple):
+    """A bucket as a hook sees it. ``data`` may be read and written until the hook returns, as by
+    ``torch.frombuffer(bucket.data, dtype=...)`` or ``numpy.frombuffer``."""
+
+    index: int
+    step: int
+    dtype: Dtype
+    offset: int  # bytes, in the layout
+    data: memoryview
+    tensors: tuple[TensorPart, ...]
+
+
+def _bucket_of(shown) -> Bucket:
+    parts = zip(
+        *(
+            values[: shown.tensors]
+            for values in (
+                shown.tensor_ids,
+                shown.tensor_firsts,
+                shown.tensor_offsets,
+                shown.tensor_bytes,
+            )
+        )
+    )
+    data = memoryview((ctypes.c_char * shown.bytes).from_address(shown.data)).cast("B")
+    return Bucket(
+        shown.bucket,
+        shown.step,
+        Dtype(shown.dtype),
+        shown.offset,
+        data,
+        tuple(TensorPart(*part) for part in parts),
+    )
 
 
 class Reducer:
@@ -92,6 +140,8 @@ class Reducer:
         self.handle = handle
         self._destroy = weakref.finalize(self, lib.noria_reducer_destroy, handle)
         self._report = StepReportStruct()
+        self._hooks: dict[HookMoment, HookFunction] = {}  # what C calls must live
+        self._hook_failures: list[BaseException] = []  # of this rank, in this step
 
     def add(
         self, name: str, numel: int, dtype: Dtype = Dtype.FLOAT32, *, expected_fires: int = 0
@@ -114,6 +164,28 @@ class Reducer:
         """Fixes the plan. Every rank calls it; where they registered different things, all of them
         raise MismatchError with the first difference."""
         check(lib.noria_reducer_seal(self.handle))
+
+    def set_hook(self, moment: HookMoment, hook: Optional[Callable[[Bucket], None]]) -> None:
+        """Before ``seal``, on every rank: ``hook`` sees each bucket whole, before it is sent or
+        after it is reduced, and may change what is in it. It runs in ``grad_ready``, for several
+        buckets at once where several threads give, or in ``step_end``, and must call nothing of
+        noria's. What it raises becomes HookError on all ranks, in this step. None takes it back."""
+
+        failures = self._hook_failures  # not self, which would then hold itself
+
+        def call(shown, why, capacity, _user):
+            try:
+                hook(_bucket_of(shown.contents))
+            except BaseException as failure:
+                failures.append(failure)
+                text = f"{type(failure).__name__}: {failure}".encode()[: capacity - 1]
+                ctypes.memmove(why, text + b"\0", len(text) + 1)
+                return 1
+            return 0
+
+        function = HookFunction(call) if hook is not None else HookFunction()
+        check(lib.noria_reducer_set_hook(self.handle, moment, function, None))
+        self._hooks[moment] = function
 
     def load_plan(self, path: str) -> None:
         """Before ``seal``, with the same file on every rank: uses a plan of an earlier run."""
@@ -157,7 +229,13 @@ class Reducer:
     def step_end(self) -> StepReport:
         """Waits for the averages. What any rank did wrong raises on all of them, in this step, with
         the same text."""
-        check(lib.noria_step_end(self.handle, None, byref(self._report)))
+        status = lib.noria_step_end(self.handle, None, byref(self._report))
+        failures = self._hook_failures[:1]
+        self._hook_failures.clear()
+        try:
+            check(status)
+        except HookError as error:
+            raise error from (failures[0] if failures else None)
         return self._last_report()
 
     def step_join(self) -> tuple[bool, StepReport]:

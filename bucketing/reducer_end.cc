@@ -1,0 +1,283 @@
+// The end of a step: what is still owed is contributed, ranks' complaints are weighed, results are
+// seen to bucket by bucket.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/counters.hpp"
+#include "bucketing/finite.hpp"
+#include "bucketing/reducer.hpp"
+#include "bucketing/step_times.hpp"
+
+namespace noria::bucketing {
+
+Outcome<noria_step_info> Reducer::step_end() {
+  if (phase_ != Phase::open && ended_) return *ended_;
+  if (phase_ != Phase::open) return Failure{NORIA_E_STATE, "noria_step_end() with no step open"};
+  if (!accumulates_) {
+    NORIA_TRY(check_turn());
+  }
+  ended_ = end_step();
+  return *ended_;
+}
+
+// Whoever ended another step would wait for one that only this rank could end.
+Outcome<Ok> Reducer::check_turn() const {
+  if (host_.open_steps->is_first(this)) return Ok{};
+  return Failure{NORIA_E_STATE,
+                 "another reducer's step began before step " + std::to_string(step_) +
+                     " of this one and is still open: end it first, since steps of a communicator "
+                     "end in the order in which they began"};
+}
+
+Outcome<noria_step_info> Reducer::step_join(bool* is_over) {
+  if (host_.open_steps->any())
+    return Failure{NORIA_E_STATE,
+                   "noria_step_join() is a whole step: end those that are open on the communicator "
+                   "first"};
+  NORIA_TRY(step_begin());
+  is_shadow_ = true;
+  NORIA_TRY_ASSIGN(const noria_step_info info, step_end());
+  *is_over = news_[kNewsLive] == 0;
+  return info;
+}
+
+Outcome<noria_step_info> Reducer::end_step() {
+  if (accumulates_) {
+    gate_.close();
+    end_pass(false);
+    phase_ = Phase::idle;
+    return step_info(step_, begun_ns_, now_ns(), {});
+  }
+  NORIA_TRY(finish(false));
+  if (arrival_ != nullptr) NORIA_TRY(adopt_arrival());
+  has_results_.store(true, std::memory_order_release);  // pairs with result()
+  return *last_step_;
+}
+
+Outcome<Ok> Reducer::reset() {
+  if (phase_ == Phase::registering)
+    return Failure{NORIA_E_STATE, "noria_reducer_reset() comes after noria_reducer_seal()"};
+  if (phase_ == Phase::open && accumulates_) {
+    gate_.close();
+  } else if (phase_ == Phase::open) {
+    NORIA_TRY(check_turn());
+    const Outcome<Ok> ended = finish(true);  // ABORTED everywhere, which is what was asked for
+    if (!ended.is_ok() && ended.failure().code != NORIA_E_ABORTED) return ended.failure();
+  }
+  if (host_.engine->failed()) return host_.engine->failure();
+  window_.restart(tensors_.size());
+  ended_.reset();
+  phase_ = Phase::idle;
+  return Ok{};
+}
+
+// The gate is closed: nothing fires any more.
+void Reducer::end_pass(bool is_last) {
+  window_.add(*readiness_, {.must_all_come = config_.unused == NORIA_UNUSED_ERROR && !is_shadow_,
+                            .is_learned = config_.static_graph && !is_learning_ && !is_shadow_,
+                            .is_last = is_last});
+  if (!is_last && is_learning_) learn();
+}
+
+// From now on each pass of the graph is like this one. A tensor that took no part, though all must
+// come, is still waited for, unless it was declared unused.
+void Reducer::learn() {
+  for (uint32_t id = 0; id < tensors_.size(); ++id) {
+    const bool must_come = config_.unused == NORIA_UNUSED_ERROR && !readiness_->is_closed(id);
+    expected_fires_[id] = std::max(must_come ? 1 : 0, readiness_->fires(id));
+  }
+  is_learning_ = false;
+  expect_fires();
+}
+
+// Runs the open step to its end whatever this rank missed, so that no other rank waits for it.
+Outcome<Ok> Reducer::finish(bool was_reset) {
+  gate_.close();
+  end_pass(true);
+  is_window_over_ = true;
+  // Of a deferred pass nothing was contributed yet; of another, what did not come often enough.
+  for (uint32_t id = 0; id < tensors_.size(); ++id)
+    if (is_deferred_ || readiness_->owed(id) != 0) contribute(id, window_.used(id));
+  const Complaints complaints = complaints_of_step(was_reset);
+  tell_news(complaints);
+  if (host_.size > 1) host_.engine->wake();
+  overflowed_bucket_.reset();
+  if (!complaints.is_any() && looks_at_results()) finish_buckets();
+  tell_hooks_verdict(complaints);
+  // One rank has the results already: its gradients.
+  if (host_.size > 1)
+    host_.engine->wake();
+  else
+    host_.engine->submit(collective_, false);
+  host_.engine->wait(collective_, kNever);  // bounded by the collective's time-out
+
+  Outcome<Ok> outcome = judge(complaints);
+  if (outcome.is_ok()) outcome = check_results();
+  phase_ = outcome.is_ok() ? Phase::idle : Phase::failed;
+  ++step_;
+  if (outcome.is_ok()) {
+    put_back_unused();
+    if (is_learning_ && !is_shadow_) learn();
+    last_step_ = describe_step(now_ns());
+  }
+  if (host_.timeline != nullptr) [[unlikely]]
+    show_step(outcome.is_ok());
+  host_.open_steps->end(this);
+  return outcome;
+}
+
+Complaints Reducer::complaints_of_step(bool was_reset) const {
+  if (was_reset) return {.was_reset = true};
+  Complaints complaints = window_.complaints();
+  if (hooks_ != nullptr) complaints.hook = hooks_->complaint();
+  if (!config_.is_nonfinite_error) return complaints;
+  for (uint32_t b = 0; b < plan_.buckets.size() && complaints.nonfinite.empty(); ++b)
+    for (const uint32_t id : plan_.buckets[b].tensors) {
+      // relaxed: whoever stored it is out of the gate.
+      if (!is_nonfinite_[id].load(std::memory_order_relaxed)) continue;
+      complaints.nonfinite.push_back(id);
+      complaints.nonfinite_bucket = b;
+    }
+  return complaints;
+}
+
+// Sums of finite gradients may not be. All ranks have the same sums, and so the same answer.
+Outcome<Ok> Reducer::check_results() const {
+  if (!overflowed_bucket_) return Ok{};
+  return Failure{NORIA_E_NONFINITE,
+                 "step " + std::to_string(step_) + " failed: the sums in bucket " +
+                     std::to_string(*overflowed_bucket_) + " of " +
+                     names_of(plan_.buckets[*overflowed_bucket_].tensors, tensors_) +
+                     " are not finite, though all gradients are: scale the loss down, or use "
+                     "a wider dtype"};
+}
+
+// This rank's part of the news is ready with it.
+void Reducer::tell_news(const Complaints& complaints) {
+  news_[kNewsVerdict] = verdict_of(complaints);
+  news_[kNewsLive] = is_shadow_ && !window_.is_any_used() ? 0 : 1;
+  for (uint32_t id = 0; id < tensors_.size() && keeps_; ++id)
+    news_[kNewsUsed + id] = window_.used(id) ? 1 : 0;
+  release_part(plan_.buckets.size());
+}
+
+// The second half of the news, once this rank's hooks have seen all results.
+void Reducer::tell_hooks_verdict(const Complaints& complaints) {
+  if (hooks_verdict_ == nullptr) return;
+  const bool is_new = !complaints.is_any() && hooks_->complaint().has_value();
+  *hooks_verdict_ = is_new ? verdict_of({.hook = hooks_->complaint()}) : 0;
+  release_part(plan_.buckets.size() + 1);
+}
+
+// A part that no tensor overlaps is in place.
+void Reducer::release_part(size_t part) {
+  for (uint32_t s = first_news_segment_; s < collective_.segments.size(); ++s) {
+    if (collective_.segments[s].part != part) continue;
+    readiness_->take(s);
+    if (hooks_ != nullptr) hooks_->open(s);
+  }
+}
+
+void Reducer::put_back_unused() {
+  for (uint32_t id = 0; id < kept_.size(); ++id) {
+    if (!kept_[id].empty() && !is_used_by_any(id))
+      std::copy(kept_[id].begin(), kept_[id].end(), arena_.base() + readiness_->home(id).offset);
+    kept_[id].clear();
+  }
+}
+
+// All ranks share the verdict, so that either none of them or every one asks for the reasons.
+Outcome<Ok> Reducer::judge(Complaints mine) const {
+  if (collective_.failure.code != NORIA_OK) return collective_.failure;
+  const int32_t verdict =
+      std::max(news_[kNewsVerdict], hooks_verdict_ != nullptr ? *hooks_verdict_ : 0);
+  if (verdict == 0) return Ok{};
+  if (hooks_verdict_ != nullptr && !mine.was_reset) mine.hook = hooks_->complaint();
+  NORIA_TRY_ASSIGN(const auto descriptions,
+                   gather(collective_.timeout_ns)("step verdict", describe(mine, tensors_)));
+  return compose_failure(verdict, step_, descriptions);
+}
+
+// A shard stays where it is.
+bool Reducer::looks_at_results() const {
+  return (!config_.arena && !config_.is_sharded) || hooks_verdict_ != nullptr ||
+         config_.is_nonfinite_error;
+}
+
+// A bucket's results are seen to as soon as they are there, while later buckets are on the wire. If
+// the step fails all the same, what was copied is as undefined as the rest.
+void Reducer::finish_buckets() {
+  constexpr Nanoseconds kLook = 1_ms;  // short beside a bucket's copy, long beside a look
+  uint32_t finished = 0;
+  while (finished < plan_.buckets.size()) {
+    const Bucket& bucket = plan_.buckets[finished];
+    if (!has_result(finished)) {
+      if (host_.engine->wait(collective_, now_ns() + kLook) && collective_.failure.code != NORIA_OK)
+        return;
+      continue;
+    }
+    // Before a hook changes them: all ranks must find the same.
+    if (config_.is_nonfinite_error && !overflowed_bucket_ &&
+        !is_finite(bucket.dtype, arena_.base() + bucket.arena_offset, bucket.numel))
+      overflowed_bucket_ = finished;
+    if (hooks_ != nullptr) hooks_->after(finished);
+    if (!config_.arena && !config_.is_sharded) copy_out(bucket);
+    ++finished;
+  }
+}
+
+// Of a bucket without bytes nothing ever ends. One rank has nothing to wait for: its gradients are
+// the result.
+bool Reducer::has_result(size_t bucket) {
+  return host_.size == 1 || plan_.buckets[bucket].bytes == 0 ||
+         collective_.parts[bucket].has_ended();
+}
+
+// Of what this rank did not bring, nobody knows where the result should go: result() shows it. What
+// result() delivered may have been changed since.
+void Reducer::copy_out(const Bucket& bucket) {
+  for (const uint32_t id : bucket.tensors) {
+    const Readiness::Home& home = readiness_->home(id);
+    const ArenaRange part = part_in_bucket(bucket, home.range());
+    // relaxed: whoever stored them is out of the gate.
+    if (part.bytes() == 0 || !window_.used(id) || is_delivered_[id].load(std::memory_order_relaxed))
+      continue;
+    std::memcpy(sources_[id].load(std::memory_order_relaxed) + (part.begin - home.offset),
+                arena_.base() + part.begin, part.bytes());
+  }
+}
+
+noria_step_info Reducer::describe_step(Nanoseconds ended_ns) {
+  if (described_version_ != plan_version_) describe_buckets();
+  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+    const Part& part = collective_.parts[b];
+    const BucketTimes::Times given = times_.times(b);  // after gate_.close()
+    infos_[b].first_ns = given.first;
+    infos_[b].queued_ns = given.queued;
+    infos_[b].ready_ns = given.last;
+    infos_[b].start_ns = part.start_ns;
+    infos_[b].end_ns = part.end_ns;
+    infos_[b].wire_ns = part.wire_ns;
+  }
+  noria_step_info info = step_info(step_ - 1, begun_ns_, ended_ns, infos_);
+  info.wire_bytes = moved_bytes() - moved_before_;
+  info.order_wait_ns = order_wait_ns(info.last_gradient_ns);
+  return info;
+}
+
+void Reducer::show_step(bool is_good) {
+  if (is_good)
+    host_.timeline->on_step(seal_number_, *last_step_, infos_);
+  else
+    host_.timeline->on_failed_step();
+}
+
+uint64_t Reducer::moved_bytes() const {
+  const transport::Domain* domain = host_.engine->domain();
+  if (domain == nullptr) return 0;
+  return domain->counted(Counter::bytes_sent) + domain->counted(Counter::bytes_read);
+}
+
+}  // namespace noria::bucketing

@@ -1,0 +1,28 @@
+// What a reducer needs of its communicator.
+//
+// Threads: a value; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.hpp"
+#include "bucketing/control.hpp"
+#include "bucketing/engine.hpp"
+#include "bucketing/open_steps.hpp"
+#include "bucketing/timeline.hpp"
+
+namespace noria::bucketing {
+
+// What a communicator lends to its reducers, which must not outlive it.
+struct ReducerHost {
+  int32_t rank = 0;
+  int32_t size = 1;
+  Engine* engine = nullptr;
+  ControlPlane* control = nullptr;  // null: one rank
+  OpenSteps* open_steps = nullptr;
+  Timeline* timeline = nullptr;  // null: nobody wants to see the steps
+  Nanoseconds start_timeout = 0;
+  Nanoseconds collective_timeout = 0;
+};
+
+}  // namespace noria::bucketing
