@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstring>
 #include <thread>
 
 #include "base/units.hpp"
@@ -199,6 +201,59 @@ TEST_F(TransportTest, Takes_the_bytes_of_an_inline_message_before_it_returns) {
     link.send->release(sent);
     link.recv->release(received);
   }
+}
+
+// The bytes of line `number`, which say it at the end of each half.
+std::array<std::byte, SendConnection::kLineBytes> line_of(uint32_t number) {
+  std::array<std::byte, SendConnection::kLineBytes> line;
+  paint(line.data(), line.size(), number);
+  for (const size_t at : {28, 60}) std::memcpy(line.data() + at, &number, sizeof number);
+  return line;
+}
+
+TEST_F(TransportTest, A_line_lands_whole_in_watched_memory_and_nothing_announces_it) {
+  Connected link = connect({.sends_lines = true});
+  ASSERT_NE(link.recv, nullptr);
+  constexpr uint64_t kSlots = 5;
+  auto memory = b_->allocate(kSlots * SendConnection::kLineBytes, Watched::yes);
+  ASSERT_TRUE(memory.is_ok());
+  const RemoteRegion remote = memory->remote();
+  // Many laps of all that may be on its way at once.
+  for (uint32_t number = 1; number < 500; ++number) {
+    const uint64_t offset = number % kSlots * SendConnection::kLineBytes;
+    auto line = line_of(number);
+    ASSERT_TRUE(poll_until([&] { return link.send->try_write_line(remote, offset, line.data()); }));
+    line.fill(kUntouched);  // taken already
+    const auto word = [&](uint64_t at) {
+      auto* const half = reinterpret_cast<uint32_t*>(memory->base() + offset + at);
+      return std::atomic_ref(*half).load(std::memory_order_acquire);
+    };
+    ASSERT_TRUE(poll_until([&] { return word(28) == number && word(60) == number; }));
+    const auto wanted = line_of(number);
+    ASSERT_EQ(std::memcmp(memory->base() + offset, wanted.data(), wanted.size()), 0) << number;
+  }
+}
+
+TEST_F(TransportTest, Takes_no_line_without_room_or_to_a_peer_that_is_gone) {
+  Connected without = connect();
+  Connected link = connect({.sends_lines = true});
+  ASSERT_NE(link.recv, nullptr);
+  auto memory = b_->allocate(SendConnection::kLineBytes, Watched::yes);
+  ASSERT_TRUE(memory.is_ok());
+  const auto line = line_of(1);
+  EXPECT_FALSE(without.send->try_write_line(memory->remote(), 0, line.data()));
+
+  // As many as it takes while nobody polls.  Expect: not yet, and room again with a poll.
+  int taken = 0;
+  while (taken < 1000 && link.send->try_write_line(memory->remote(), 0, line.data())) ++taken;
+  EXPECT_LT(taken, 1000);
+  EXPECT_TRUE(link.send->status().is_ok());
+  EXPECT_TRUE(
+      poll_until([&] { return link.send->try_write_line(memory->remote(), 0, line.data()); }));
+
+  link.recv.reset();
+  ASSERT_TRUE(poll_until([&] { return !link.send->status().is_ok(); }));
+  EXPECT_FALSE(link.send->try_write_line(memory->remote(), 0, line.data()));
 }
 
 TEST_F(TransportTest, Reads_what_the_sender_exposed_without_its_help) {

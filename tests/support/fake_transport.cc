@@ -1,5 +1,6 @@
 #include "tests/support/fake_transport.hpp"
 
+#include <array>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -109,6 +110,7 @@ class FakePipe {
     if (!status.is_ok()) return;
     move_messages();
     move_reads();
+    while (status.is_ok() && !lines.empty() && chances().hit(chances().moves)) land_half();
   }
 
   void fail(Status why) {
@@ -121,7 +123,10 @@ class FakePipe {
   }
 
   // One end closes. What it sent before, and what it took, still counts.
+  // Lines land though nobody waits for them: a communicator leaves its queue pairs standing until
+  // they have.
   void hang_up() {
+    while (status.is_ok() && !lines.empty()) land_half();
     for (Items* items : {&sends, &receives})
       for (auto& item : *items)
         if (item->has_landed && RequestAccess::is_under_way(item->request))
@@ -140,6 +145,14 @@ class FakePipe {
     return items.back().get();
   }
 
+  // A line on its way: a half of it lands, then the other.
+  struct Line {
+    Span to;
+    std::array<std::byte, SendConnection::kLineBytes> bytes;
+    int halves_left = 2;
+    bool first_is_next = false;
+  };
+  std::deque<Line> lines;
   Items sends, receives, reads;
   uint64_t credits_used = 0, credits_given = 0;
   Status status;
@@ -181,6 +194,16 @@ class FakePipe {
     send.has_landed = receive.has_landed = true;
   }
 
+  void land_half() {
+    Line& line = lines.front();
+    std::byte* to = line.to.resolve();
+    if (to == nullptr) return fail(Status(Code::connection_lost));
+    const size_t half = line.bytes.size() / 2, at = line.first_is_next ? 0 : half;
+    std::memcpy(to + at, line.bytes.data() + at, half);
+    line.first_is_next = !line.first_is_next;
+    if (--line.halves_left == 0) lines.pop_front();
+  }
+
   void move_reads() {
     for (auto& item : reads) {
       if (!RequestAccess::is_under_way(item->request) || !chances().hit(chances().moves)) continue;
@@ -209,7 +232,7 @@ Result<std::unique_ptr<Domain>> Domain::create(const std::shared_ptr<const verbs
 Result<Region> Domain::register_region(void* base, uint64_t bytes) {
   return Region(std::make_unique<RegionState>(static_cast<std::byte*>(base), bytes));
 }
-Result<Region> Domain::allocate(uint64_t bytes) {
+Result<Region> Domain::allocate(uint64_t bytes, Watched) {
   std::vector<std::byte> own(bytes);
   auto state = std::make_unique<RegionState>(own.data(), bytes);
   state->own = std::move(own);  // moving keeps the data where it is
@@ -257,6 +280,16 @@ Request* SendConnection::try_send_inline(const void* data, uint32_t bytes) {
   item->inlined.assign(from, from + bytes);
   item->from.bytes = bytes;
   return &item->request;
+}
+
+bool SendConnection::try_write_line(const RemoteRegion& to, uint64_t offset, const void* line) {
+  FakePipe& pipe = *state_->pipe;
+  if (!pipe.status.is_ok() || chances().hit(chances().not_yet)) return false;
+  FakePipe::Line& sent = pipe.lines.emplace_back();
+  sent.to = {.key = to.rkeys[0], .offset = offset, .bytes = kLineBytes};
+  std::memcpy(sent.bytes.data(), line, kLineBytes);
+  sent.first_is_next = chances().hit(50);
+  return true;
 }
 
 Request* RecvConnection::try_recv(const Region& region, uint64_t offset, uint64_t bytes, uint32_t) {

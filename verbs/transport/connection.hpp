@@ -12,6 +12,9 @@
 // find their places by tag, in any order; among equal tags the first place goes first. All of a
 // group are sent before the next receive is matched, and none of them is done before.
 //
+// A **line** is 64 bytes that are written into memory whose owner watches it, with no credit, no
+// completion and no word there: the quickest way for the little that it holds.
+//
 // Waiting for a credit is never an error. A connection fails when the transport says so: completion
 // status, closed control socket, asynchronous event. Then all its requests complete with that
 // Status and describe() names the peer, the queue pair and the cause.
@@ -62,6 +65,11 @@ class SendConnection {
   // A message of at most kInlineBytes whose bytes are taken before the call returns. To a receive
   // by itself and of tag 0.
   NORIA_HOT Request* try_send_inline(const void* data, uint32_t bytes);
+  // Writes a line at `offset`, a multiple of its size, of memory that the peer exposed: made with
+  // Watched::yes. Taken before the call returns. Each half of 32 bytes lands whole, and they may
+  // land in either order. False: *not yet*, so many are on their way (poll), or the connection
+  // failed. Only where ConnectOptions said sends_lines.
+  NORIA_HOT bool try_write_line(const RemoteRegion& to, uint64_t offset, const void* line);
   NORIA_HOT void release(Request* request) { request->give_back(); }
   // What owner() of its requests says from now on, so that a request leads to who made it.
   void set_owner(void* owner);
@@ -70,6 +78,8 @@ class SendConnection {
   std::string describe() const;  // for errors: peer, queue pairs, cause
 
   static constexpr uint32_t kInlineBytes = 64;
+  static constexpr uint32_t kLineBytes = 64;
+  static_assert(kLineBytes <= kInlineBytes);
 
  private:
   std::unique_ptr<SendState> state_;

@@ -298,9 +298,10 @@ Result<Region> Domain::register_region(const DeviceMemory& memory) {
   return Region(std::move(state));
 }
 
-Result<Region> Domain::allocate(uint64_t bytes) {
-  NORIA_TRY_ASSIGN(auto state, RegionState::allocate(*state_->rails(), bytes,
-                                                     payload_ordering(state_->params())));
+Result<Region> Domain::allocate(uint64_t bytes, Watched watched) {
+  const verbs::Ordering ordering =
+      watched == Watched::yes ? verbs::Ordering::strict : payload_ordering(state_->params());
+  NORIA_TRY_ASSIGN(auto state, RegionState::allocate(*state_->rails(), bytes, ordering));
   return Region(std::move(state));
 }
 

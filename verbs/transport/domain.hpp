@@ -29,6 +29,8 @@ namespace noria::transport {
 class Port;
 class DomainState;  // shared by the connections of a domain; private to this folder
 
+enum class Watched : bool { no, yes };
+
 class Domain {
  public:
   // Opens the first `rails` active ports of the provider (at most kMaxRails; 0 takes one).
@@ -53,7 +55,8 @@ class Domain {
 
   // Zeroed, page-aligned, registered memory that belongs to the Region; memory that peers map where
   // the provider has it, so that traffic to it is loads and stores.
-  Result<Region> allocate(uint64_t bytes);
+  // Watched: its owner looks at the memory itself, as at lines, and not at completions only.
+  Result<Region> allocate(uint64_t bytes, Watched watched = Watched::no);
 
   // Handles completions, a batch of each queue at most; returns how many.
   NORIA_HOT unsigned poll();

@@ -44,6 +44,8 @@ struct ConnectOptions {
   // Its Regions lie in kept storage (kept_storage.hpp), so that one that goes while a receive in it
   // is under way is found out: then small receives may be staged (staging.hpp).
   bool has_kept_regions = false;
+  // A sender's queue pair has room for lines beside messages.
+  bool sends_lines = false;
 };
 
 // Of a failed handshake: whether it was refused because the fingerprints differ.

@@ -40,7 +40,8 @@ Result<std::unique_ptr<SendState>> SendState::make(DomainState& domain,
   state->ring_ = new (state->ring_memory_->base()) wire::Credit[kWindow];
   // A message has at most one piece on a queue pair, and kWindow messages are in flight.
   const uint32_t requests_a_piece = state->wants_records() ? 2 : 1;
-  NORIA_TRY(state->link_.open({.send = kWindow * requests_a_piece,
+  if (options.sends_lines) state->line_room_ = kLineDepth;
+  NORIA_TRY(state->link_.open({.send = kWindow * requests_a_piece + state->line_room_,
                                .recv = 1,
                                .inline_bytes = SendConnection::kInlineBytes}));
   return state;
@@ -63,6 +64,7 @@ void SendState::start() {
                   .rail = link_.rail_of(qp),
                   .peer_rail = link_.peer_rail_of(qp),
                   .key = wire::Credit::word_of_key(link_.peer_rail_of(qp))};
+  line_.set_id(WrId::make(link_.id_base(), WrKind::line, 0, kLineSlot));
   link_.publish(*this);
 }
 
@@ -225,6 +227,28 @@ Request* SendState::try_send_inline(const void* data, uint32_t bytes) {
   return &request;
 }
 
+bool SendState::try_write_line(const RemoteRegion& to, uint64_t offset, const void* line) {
+  NORIA_DCHECK(offset % SendConnection::kLineBytes == 0 && offset < to.bytes, "no line of it");
+  if (line_room_ == 0 || !link_.status().is_ok()) return false;
+  --line_room_;
+  counters_.add(Counter::lines_sent);
+  line_.set_local(reinterpret_cast<uintptr_t>(line), SendConnection::kLineBytes, 0);
+  line_.set_remote(to.address + offset, to.rkeys[paths_[0].peer_rail]);
+  ++lines_posted_ % kLineBatch == 0 ? post_signalled_line() : post_line();
+  return true;
+}
+
+inline void SendState::post_line() {
+  if (const int error = line_.post(paths_[0].qp); error != 0) [[unlikely]]
+    link_.fail_by_post(error, 0);
+}
+
+void SendState::post_signalled_line() {
+  line_.set_flags(IBV_SEND_INLINE | IBV_SEND_SIGNALED);
+  post_line();
+  line_.set_flags(IBV_SEND_INLINE);
+}
+
 const ibv_wc* SendState::on_completions(const ibv_wc* wc, const ibv_wc* end) {
   do {
     on_completion(WrId(wc->wr_id), verbs::Completion(*wc));
@@ -237,6 +261,10 @@ inline void SendState::on_completion(WrId id, verbs::Completion completion) {
     return link_.fail_by_completion(completion, id.qp());
   if (!link_.status().is_ok()) [[unlikely]]
     return;  // its request has ended already
+  if (id.slot() == kLineSlot) [[unlikely]] {
+    line_room_ += kLineBatch;
+    return;
+  }
   if (stripe_.count() > 1) stripe_.on_done(id.slot(), id.qp());
   if (--RequestAccess::pieces(requests_[id.slot()]) == 0) finish_in_order();
 }
@@ -261,6 +289,9 @@ Request* SendConnection::try_send(const Region& region, uint64_t offset, uint64_
 }
 Request* SendConnection::try_send_inline(const void* data, uint32_t bytes) {
   return state_->try_send_inline(data, bytes);
+}
+bool SendConnection::try_write_line(const RemoteRegion& to, uint64_t offset, const void* line) {
+  return state_->try_write_line(to, offset, line);
 }
 void SendConnection::set_owner(void* owner) { state_->set_owner(owner); }
 Status SendConnection::status() const { return state_->link().status(); }

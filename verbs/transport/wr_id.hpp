@@ -20,6 +20,7 @@ enum class WrKind : uint8_t {
   credit = 2,   // receiver: a signalled credit, and with it all before it
   read = 3,     // receiver: a chunk of a read
   flush = 4,    // receiver: a rail has flushed; the queue pair is the rail's
+  line = 5,     // sender: a signalled line, and with it all before it; its slot is no message's
 };
 
 class WrId {
