@@ -34,11 +34,6 @@ uint32_t split_divisor(uint32_t ranks) {
 }
 
 void prepare(Collective& collective, uint32_t ranks) {
-  // A barrier is an all-reduce of one number in the ring's own memory: nobody has the result before
-  // everybody gave.
-  if (collective.kind == Kind::barrier)
-    collective.parts.assign(1, Part{.count = 1, .dtype = NORIA_INT64, .op = NORIA_MAX});
-
   std::vector<PartShape> shapes;
   shapes.reserve(collective.parts.size());
   for (const Part& part : collective.parts)

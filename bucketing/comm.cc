@@ -12,7 +12,7 @@
 #include "base/value_text.hpp"
 #include "bucketing/bootstrap.hpp"
 #include "bucketing/control_wire.hpp"
-#include "bucketing/kernels.hpp"
+#include "bucketing/ring_line.hpp"
 #include "verbs/transport/interfaces.hpp"
 
 namespace noria::bucketing {
@@ -283,34 +283,39 @@ Outcome<Ok> Comm::status() const {
 
 // ---- collectives --------------------------------------------------------------------------------
 
-Outcome<Ok> Comm::fill(Collective& collective, Kind kind, int32_t root, const Part* part) const {
-  if (open_steps_.any())
-    return Failure{NORIA_E_STATE,
-                   "a step of a reducer is open on this communicator: end it before, or use "
-                   "another communicator"};
+Outcome<Ok> Comm::check_no_step_open() const {
+  if (!open_steps_.any()) return Ok{};
+  return Failure{NORIA_E_STATE,
+                 "a step of a reducer is open on this communicator: end it before, or use "
+                 "another communicator"};
+}
+
+void Comm::fill(Collective& collective, Kind kind, int32_t root, const Part* part) const {
   collective.kind = kind;
   collective.root = root;
   if (part != nullptr) collective.parts.push_back(*part);
-  prepare(collective, static_cast<uint32_t>(size_));
-  return Ok{};
+  if (!fits_line(kind, part)) prepare(collective, static_cast<uint32_t>(size_));
 }
 
 Outcome<Ok> Comm::run(Kind kind, int32_t root, const Part* part) {
+  NORIA_TRY(check_no_step_open());
+  if (fits_line(kind, part)) {
+    NORIA_TRY_ASSIGN(const bool is_done, engine_->try_run(kind, part));
+    if (is_done) return Ok{};
+  }
   Collective collective;
-  NORIA_TRY(fill(collective, kind, root, part));
+  fill(collective, kind, root, part);
   return engine_->run(collective);
 }
 
 Outcome<noria_work*> Comm::launch(Kind kind, int32_t root, const Part* part) {
+  NORIA_TRY(check_no_step_open());
   sweep_works();
   works_.emplace_back();
   noria_work& work = works_.back();
   work.comm = shared_from_this();
   work.engine = engine_.get();
-  if (auto filled = fill(work.collective, kind, root, part); !filled) {
-    works_.pop_back();
-    return filled.failure();
-  }
+  fill(work.collective, kind, root, part);
   engine_->submit(work.collective, true);
   return &work;
 }

@@ -84,7 +84,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Outcome<Ok> start_timeline(const std::string& group, const ClockOffset& clock);
   // All ranks get the failure of the lowest rank that has one.
   Outcome<Ok> agree(const std::string& what, const Outcome<Ok>& mine, Nanoseconds deadline);
-  Outcome<Ok> fill(Collective& collective, Kind kind, int32_t root, const Part* part) const;
+  Outcome<Ok> check_no_step_open() const;
+  void fill(Collective& collective, Kind kind, int32_t root, const Part* part) const;
   void sweep_works();
 
   Params params_;

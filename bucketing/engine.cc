@@ -28,10 +28,9 @@ constexpr Nanoseconds kLongestNap = 5_ms;
 
 // An answer of a neighbour that runs comes within kSpin. One that slept needs its wake-up first,
 // 40 to 100 us: whoever sleeps before that is over is itself asleep when the answer comes, and two
-// ranks keep each other slow for good. So the driver goes on looking until kYield, but lets others
+// ranks keep each other slow for good. So the driver goes on looking until kLooksOn, but lets others
 // have the core. In a steady stream of calls neither matters (64 KiB: 12 us either way).
 constexpr Nanoseconds kSpin = 30_us;
-constexpr Nanoseconds kYield = 200_us;
 
 // poll(2) on one descriptor until a monotonic point in time.
 void sleep_on(int fd, Nanoseconds deadline) {
@@ -95,6 +94,7 @@ class Engine::State {
   void submit(Collective& collective, bool wake_driver);
   NORIA_HOT void wake();
   bool wait(Collective& collective, Nanoseconds deadline);
+  Outcome<bool> try_run(Kind kind, const Part* part);
   void fail(const Failure& failure);
   // acquire: pairs with adopt(); failure_ itself is read under the mutex.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
@@ -133,6 +133,7 @@ class Engine::State {
   Seat seat_;
   Collective* current_ NORIA_GUARDED_BY(seat_) = nullptr;
   bool is_closed_ NORIA_GUARDED_BY(seat_) = false;
+  Collective own_ NORIA_GUARDED_BY(seat_);  // of try_run(); nobody else knows it
   // Since when nothing moves; 0 while something does. So the clock is read on idle turns only.
   Nanoseconds idle_since_ NORIA_GUARDED_BY(seat_) = 0;
   bool has_warned_ NORIA_GUARDED_BY(seat_) = false;  // of the current one
@@ -163,6 +164,7 @@ void Engine::submit(Collective& collective, bool wake_driver) {
   state_->submit(collective, wake_driver);
 }
 void Engine::wake() { state_->wake(); }
+Outcome<bool> Engine::try_run(Kind kind, const Part* part) { return state_->try_run(kind, part); }
 bool Engine::wait(Collective& collective, Nanoseconds deadline) {
   return state_->wait(collective, deadline);
 }
@@ -229,6 +231,25 @@ void Engine::State::wake() {
   driver_.wake();
   // Who has the seat now looks for work after leaving it, and wakes the thread then.
   if (!seat_.is_taken()) idle_.wake();
+}
+
+Outcome<bool> Engine::State::try_run(Kind kind, const Part* part) {
+  // Behind what is queued, it would have to queue as well.
+  if (ring_ == nullptr || has_work() || failed() || !seat_.try_take()) return false;
+  own_.kind = kind;
+  own_.parts.clear();
+  if (part != nullptr) own_.parts.push_back(*part);
+  own_.failure.code = NORIA_OK;
+  // relaxed: nobody else looks at it.
+  own_.state.store(Collective::State::running, std::memory_order_relaxed);
+  current_ = &own_;
+  idle_since_ = 0;
+  ring_->start(own_);
+  drive(&own_, kNever);
+  Outcome<bool> outcome = true;
+  if (own_.failure.code != NORIA_OK) outcome = own_.failure;
+  leave_seat();
+  return outcome;
 }
 
 bool Engine::State::wait(Collective& collective, Nanoseconds deadline) {
@@ -309,7 +330,7 @@ void Engine::State::drive(const Collective* until, Nanoseconds deadline) {
                                     ": look what that rank is doing, or raise NORIA_TIMEOUT_MS"});
     } else if (now - idle_since_ < kSpin) {
       relax();
-    } else if (now - idle_since_ < kYield) {
+    } else if (now - idle_since_ < kLooksOn) {
       ::sched_yield();
     } else {
       sleep(deadline);
@@ -405,6 +426,7 @@ std::string Engine::State::owes() const {
 void Engine::State::finish(Collective& collective) {
   // release: results and times. The maker may free it from here on.
   collective.state.store(Collective::State::done, std::memory_order_release);
+  if (&collective == &own_) return;
   work_.fetch_sub(1);
   if (waiters_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
   { const MutexLock lock(done_mutex_); }  // a waiter that saw "not done" is in wait() by now

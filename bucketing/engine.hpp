@@ -2,7 +2,7 @@
 //
 // Collectives run in order of submission. Whoever has the seat drives: the communication thread, or
 // a thread that waits for a result, which saves two thread switches a call. A driver that finds
-// nothing to move looks on for at most kYield, then sleeps in Domain::arm_and_wait() with the seat,
+// nothing to move looks on for at most kLooksOn, then sleeps in Domain::arm_and_wait() with the seat,
 // a quarter of the time it has waited at a time, since credits land without a completion. With
 // nothing queued the seat is empty and the communication thread sleeps on a descriptor of its own,
 // so that an idle engine costs nothing and a blocking call wakes nobody.
@@ -14,7 +14,7 @@
 // sticky: the ring is closed first, so that no byte lands any more in buffers that are handed back,
 // then everything queued and to come fails with the same text.
 //
-// Threads: submit(), wake(), wait(), fail() any thread; create() and destructor init only.
+// Threads: submit(), try_run(), wake(), wait(), fail() any thread; create() and destructor init only.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,9 @@ class Engine {
   NORIA_HOT void wake();
   // True when done; false when the deadline passed before. Helps to drive meanwhile.
   bool wait(Collective& collective, Nanoseconds deadline);
+  // What fits into a line, where nothing is under way: begun and driven by the caller at once, with
+  // no lock, allocation or switch of threads. OK with false: not begun, submit it.
+  Outcome<bool> try_run(Kind kind, const Part* part);
   // Both: what became of it, within its own time-out.
   Outcome<Ok> run(Collective& collective) {
     submit(collective, false);

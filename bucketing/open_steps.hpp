@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,19 +34,19 @@ class OpenSteps {
   void begin(const OpenStep* step) {
     const MutexLock lock(mutex_);
     open_.push_back(step);
+    count_.store(open_.size(), std::memory_order_relaxed);
   }
   void end(const OpenStep* step) {
     const MutexLock lock(mutex_);
     open_.erase(std::remove(open_.begin(), open_.end(), step), open_.end());
+    count_.store(open_.size(), std::memory_order_relaxed);
   }
   bool is_first(const OpenStep* step) const {
     const MutexLock lock(mutex_);
     return !open_.empty() && open_.front() == step;
   }
-  bool any() const {
-    const MutexLock lock(mutex_);
-    return !open_.empty();
-  }
+  // relaxed: who opens a step and calls a collective at once is told so, or not.
+  bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
   // Of the first one, which the ring works on; none: no step is open. It cannot end meanwhile.
   std::optional<std::string> owes() const {
     const MutexLock lock(mutex_);
@@ -63,6 +64,7 @@ class OpenSteps {
  private:
   mutable Mutex mutex_;
   std::vector<const OpenStep*> open_ NORIA_GUARDED_BY(mutex_);
+  std::atomic<size_t> count_{0};  // of open_; written under the mutex
   uint64_t next_number_ NORIA_GUARDED_BY(mutex_) = 0;
 };
 

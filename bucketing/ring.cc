@@ -4,32 +4,11 @@
 #include <cstring>
 #include <utility>
 
+#include "bucketing/ring_mismatch.hpp"
 #include "bucketing/ring_state.hpp"
 
 namespace noria::bucketing {
 namespace {
-
-const char* kind_name(Kind kind) {
-  switch (kind) {
-    case Kind::all_reduce: return "all_reduce";
-    case Kind::broadcast: return "broadcast";
-    case Kind::barrier: return "barrier";
-    case Kind::reduce_scatter: return "reduce_scatter";
-    case Kind::all_gather: return "all_gather";
-  }
-  return "unknown collective";
-}
-
-// "all_reduce of 100 float32, sum"
-std::string describe(const RingHeader& header) {
-  std::string text = kind_name(header.kind);
-  if (header.kind == Kind::barrier) return text;
-  if (header.parts > 1) text = "a step of " + std::to_string(header.parts) + " parts";
-  text += " of " + std::to_string(header.count) + ' ' + dtype_name(header.dtype);
-  if (header.kind == Kind::broadcast) return text + " from rank " + std::to_string(header.root);
-  if (header.kind == Kind::all_gather) return text;
-  return text + ", " + op_name(header.op);
-}
 
 // The first chunk of these leaves a rank as soon as it takes part.
 constexpr bool may_carry_chunk(Kind kind) {
@@ -47,7 +26,8 @@ Ring::State::State(transport::Domain& domain, RingPlace place, RingLinks links, 
     : fetch_(fetch),
       inbox_(std::move(memory.inbox), kInboxShape),
       outbox_(std::move(memory.outbox)),
-      run_(std::move(memory.barrier), std::move(memory.staging)),
+      lines_(place, std::move(links.lines_in), links.lines_out),
+      run_(std::move(memory.staging)),
       pull_(std::move(memory.scratch)),
       push_(fetch == RingFetch::by_memory),
       gather_(std::move(memory.slots)),
@@ -59,6 +39,7 @@ Ring::State::State(transport::Domain& domain, RingPlace place, RingLinks links, 
 
 void Ring::State::start(Collective& collective) {
   ++sequence_;
+  if (RingLines::fit(collective)) return lines_.begin(collective, sequence_);
   has_sent_header_ = has_left_header_ = false;
   if (!run_.begin(core_, collective)) return;
   pulls_ = should_pull(collective);
@@ -117,6 +98,7 @@ RingHeader Ring::State::make_header(const Collective& collective) const {
 Ring::Progress Ring::State::advance() {
   if (core_.has_failed()) [[unlikely]]
     return Progress::failed;
+  if (lines_.is_active()) return advance_lines();
   core_.domain().poll();
   if (!run_.is_active()) return Progress::none;
 
@@ -127,6 +109,7 @@ Ring::Progress Ring::State::advance() {
     // other one: what it owed is here.
     if (needs_left()) core_.check_left();
     if (needs_right()) core_.check_right();
+    if (has_sent_header_ && !has_left_header_) look_for_line();
   }
   if (core_.has_failed()) [[unlikely]]
     return Progress::failed;
@@ -138,12 +121,66 @@ Ring::Progress Ring::State::advance() {
   return moved ? Progress::some : Progress::none;
 }
 
+Ring::Progress Ring::State::advance_lines() {
+  const bool moved = lines_.advance(core_, outbox_);
+  if (!moved) look_around_lines();
+  if (core_.has_failed()) [[unlikely]]
+    return Progress::failed;
+  if (lines_.is_done()) {
+    lines_.deliver(core_);
+    lines_.end();
+    return Progress::finished;
+  }
+  return moved ? Progress::some : Progress::none;
+}
+
+// While a line does not come: what else a turn sees to, and what the left neighbour may have sent in
+// its place.
+void Ring::State::look_around_lines() {
+  core_.domain().poll();
+  // Looked for once more before the neighbour is missed: it may have gone when it had sent all.
+  if (lines_.has_next()) return;
+  outbox_.collect(core_);
+  core_.check_left();
+  if (!lines_.has_sent_all()) core_.check_right();
+  // What this rank calls is told before it fails for what another called.
+  if (!lines_.has_sent_own()) return;
+  const RingInbox::Message message = inbox_.peek(core_);
+  if (message.data == nullptr || drop_wake(message)) return;
+  RingHeader header;
+  std::memcpy(static_cast<void*>(&header), message.data,
+              std::min<uint64_t>(message.bytes, kShortHeaderBytes));
+  const bool is_header = message.bytes >= kShortHeaderBytes && header.type == RingMessage::header;
+  // The next one's: the neighbour has ended this one, and its line is there, or about to land.
+  if (is_header && header.sequence == sequence_ + 1) return;
+  if (!is_header || header.sequence != sequence_)
+    return core_.fail_out_of_step("the line of this collective");
+  core_.fail(calls_differ(core_.place(), sequence_, header, header_of(lines_.called())));
+}
+
+// The other way round.
+void Ring::State::look_for_line() {
+  const LineCall* const theirs = lines_.heard_of(sequence_);
+  if (theirs == nullptr) return;
+  core_.fail(calls_differ(core_.place(), sequence_, header_of(*theirs), header_));
+}
+
+bool Ring::State::drop_wake(const RingInbox::Message& message) {
+  RingWake wake;
+  if (message.bytes != sizeof wake) return false;
+  std::memcpy(&wake, message.data, sizeof wake);
+  if (wake.type != RingMessage::wake) return false;
+  inbox_.take(core_);
+  return true;
+}
+
 bool Ring::State::exchange_headers() {
   bool moved = false;
   if (!has_sent_header_) moved = has_sent_header_ = send_header();
   if (has_left_header_) return moved;
   const RingInbox::Message message = inbox_.peek(core_);
   if (message.data == nullptr) return moved;
+  if (drop_wake(message)) return true;
   has_left_header_ = take_header(message);
   return has_left_header_;
 }
@@ -198,15 +235,7 @@ bool Ring::State::is_header_right(const RingHeader& header) {
     return false;
   }
   if (is_same) return true;
-  const bool is_order = header.kind != header_.kind || header.parts != header_.parts;
-  const std::string theirs = describe(header), ours = describe(header_);
-  core_.fail({is_order ? NORIA_E_ORDER : NORIA_E_MISMATCH,
-              "collective " + std::to_string(sequence_) + " differs: rank " +
-                  std::to_string(core_.place().left()) + " called " + theirs + ", rank " +
-                  std::to_string(core_.place().rank) + " called " + ours +
-                  // The header has no room for the parts of parts.
-                  (theirs == ours ? ", cut into other counts or of another reducer" : "") +
-                  "; all ranks must call the same in the same order"});
+  core_.fail(calls_differ(core_.place(), sequence_, header, header_));
   return false;
 }
 
@@ -236,12 +265,14 @@ void Ring::State::close() {
   waited_for_ = waiting_for();
   core_.links = {};
   run_.end();
+  lines_.end();
   core_.fail({NORIA_E_ABORTED, "the ring was closed"});
 }
 
 std::string Ring::State::waiting_for() const {
-  if (!run_.is_active()) return waited_for_;
   const std::string from = " from rank " + std::to_string(core_.place().left());
+  if (lines_.is_active()) return line_awaited(from);
+  if (!run_.is_active()) return waited_for_;
   const std::string to = "rank " + std::to_string(core_.place().right());
   if (!has_sent_header_) return to + " to take part";
   if (!has_left_header_) return "the start of collective " + std::to_string(sequence_) + from;
@@ -264,6 +295,16 @@ std::string Ring::State::waiting_for() const {
   return to + " to take the last of the result";
 }
 
+std::string Ring::State::line_awaited(const std::string& from) const {
+  const RingPlace& place = core_.place();
+  const uint32_t behind = lines_.taken() + 1;  // so far to the left is who gave it
+  if (behind == 1) return "the start of collective " + std::to_string(sequence_) + from;
+  if (behind == place.size) return "rank " + std::to_string(place.right()) + " to take part";
+  const uint32_t rank = (place.rank + place.size - behind) % place.size;
+  return "rank " + std::to_string(rank) + "'s part of collective " + std::to_string(sequence_) +
+         from;
+}
+
 // ---- the handle --------------------------------------------------------------------------------
 
 Outcome<std::unique_ptr<Ring>> Ring::over(transport::Domain& domain, RingPlace place,
@@ -272,19 +313,12 @@ Outcome<std::unique_ptr<Ring>> Ring::over(transport::Domain& domain, RingPlace p
   const std::pair<transport::Region*, uint64_t> needs[] = {
       {&memory.inbox, kInboxShape.slots * kInboxShape.slot_bytes},
       {&memory.outbox, sizeof(RingHeader)},
-      {&memory.barrier, sizeof(int64_t)},
       {&memory.staging, RingRun::kStagingBytes},
       {&memory.scratch, fetch == RingFetch::message ? 0 : RingPull::kScratchBytes},
       {&memory.slots, fetch == RingFetch::by_memory ? RingGather::kSlotBytes : 0}};
   for (const auto& [region, bytes] : needs) {
     if (bytes == 0) continue;
-    auto allocated = domain.allocate(bytes);
-    if (!allocated)
-      return Failure{to_noria_status(allocated.failure().code()),
-                     "rank " + std::to_string(place.rank) +
-                         " has no memory for the ring: " + std::to_string(bytes) + " bytes from " +
-                         domain.describe() + ": " + to_string(allocated.failure().code())};
-    *region = std::move(allocated).value();
+    NORIA_TRY_ASSIGN(*region, allocate_for_ring(domain, place, bytes));
   }
   return std::unique_ptr<Ring>(new Ring(
       std::make_unique<State>(domain, place, std::move(links), fetch, std::move(memory), control)));

@@ -20,8 +20,9 @@ struct Offer {
   uint8_t reads_are_cheap = 0;
   uint8_t reserved[6] = {};
   transport::Handle reduce, gather;  // where the left neighbour connects to
+  transport::RemoteRegion lines;     // and writes lines to
 };
-static_assert(std::is_trivially_copyable_v<Offer> && sizeof(Offer) == 264);
+static_assert(std::is_trivially_copyable_v<Offer> && sizeof(Offer) == 296);
 
 RingFetch wanted_fetch(const Params& params) {
   if (params.ring_fetch == "read") return RingFetch::read;
@@ -78,7 +79,9 @@ class Handshakes {
   const transport::Handle& gather_handle() const { return gather_listener_->handle(); }
 
   Outcome<Ok> call(const Offer& right, const transport::ConnectOptions& to_right) {
-    NORIA_TRY_ASSIGN(reduce_connector_, start(right.reduce, to_right));
+    transport::ConnectOptions with_lines = to_right;
+    with_lines.sends_lines = true;
+    NORIA_TRY_ASSIGN(reduce_connector_, start(right.reduce, with_lines));
     NORIA_TRY_ASSIGN(gather_connector_, start(right.gather, to_right));
     return Ok{};
   }
@@ -184,12 +187,16 @@ Outcome<std::unique_ptr<Ring>> Ring::connect(transport::Domain& domain, ControlP
   transport::ConnectOptions to_right = from_left;
   to_right.peer_name = rank_name(place.right());
 
+  NORIA_TRY_ASSIGN(
+      transport::Region lines,
+      allocate_for_ring(domain, place, RingLines::bytes_of(place.size), transport::Watched::yes));
   Handshakes handshakes(domain, place);
   NORIA_TRY(handshakes.listen(host, from_left));
   const Offer own{.fetch = wanted_fetch(params),
                   .reads_are_cheap = domain.reads_are_cheap(),
                   .reduce = handshakes.reduce_handle(),
-                  .gather = handshakes.gather_handle()};
+                  .gather = handshakes.gather_handle(),
+                  .lines = lines.remote()};
   NORIA_TRY_ASSIGN(const std::vector<Offer> offers, exchange_offers(control, own, deadline));
   NORIA_TRY_ASSIGN(const RingFetch fetch, agree_on_fetch(offers));
   NORIA_TRY(handshakes.call(offers[place.right()], to_right));
@@ -205,7 +212,10 @@ Outcome<std::unique_ptr<Ring>> Ring::connect(transport::Domain& domain, ControlP
     const timespec pause{.tv_sec = 0, .tv_nsec = 100'000};  // a handshake takes as long
     nanosleep(&pause, nullptr);
   }
-  return over(domain, place, handshakes.take_links(), fetch, &control);
+  RingLinks links = handshakes.take_links();
+  links.lines_in = std::move(lines);
+  links.lines_out = offers[place.right()].lines;
+  return over(domain, place, std::move(links), fetch, &control);
 }
 
 Outcome<Ok> Ring::exchange_parts(Collective& collective, Nanoseconds deadline) {

@@ -32,7 +32,23 @@ struct RingLinks {
   std::unique_ptr<transport::RecvConnection> gather_in;
   std::unique_ptr<transport::SendConnection> reduce_out;  // to the right
   std::unique_ptr<transport::SendConnection> gather_out;
+  // Where the left neighbour's lines land, RingLines::bytes_of() that are watched; and where this
+  // rank's do. reduce_out sends them.
+  transport::Region lines_in;
+  transport::RemoteRegion lines_out;
 };
+
+// Memory of the ring's own, with the text of its failure.
+inline Outcome<transport::Region> allocate_for_ring(
+    transport::Domain& domain, const RingPlace& place, uint64_t bytes,
+    transport::Watched watched = transport::Watched::no) {
+  auto allocated = domain.allocate(bytes, watched);
+  if (allocated) return std::move(*allocated);
+  return Failure{to_noria_status(allocated.failure().code()),
+                 "rank " + std::to_string(place.rank) +
+                     " has no memory for the ring: " + std::to_string(bytes) + " bytes from " +
+                     domain.describe() + ": " + to_string(allocated.failure().code())};
+}
 
 class RingCore {
  public:

@@ -31,11 +31,6 @@ bool RingRun::begin(RingCore& core, Collective& collective) {
   // Regions are pointed at: they must not move.
   regions_.reserve(2 * collective.parts.size());
 
-  if (collective.kind == Kind::barrier) {
-    Part& part = collective.parts.front();
-    part.in = part.out = barrier_memory_.base();
-    part.in_region = part.out_region = &barrier_memory_;
-  }
   const bool is_broadcast = collective.kind == Kind::broadcast;
   const bool is_root = is_broadcast && static_cast<uint32_t>(collective.root) == place.rank;
   const bool is_last = is_broadcast && static_cast<uint32_t>(collective.root) == place.right();

@@ -42,9 +42,7 @@ class RingRun {
   // Room for the header of the message that carries the first chunk; input; result.
   static constexpr uint64_t kStagingBytes = kHeaderRoom + 2 * kStagedBytes;
 
-  // `barrier_memory` holds one number: what a barrier reduces.
-  RingRun(transport::Region barrier_memory, transport::Region staging)
-      : barrier_memory_(std::move(barrier_memory)), staging_(std::move(staging)) {}
+  explicit RingRun(transport::Region staging) : staging_(std::move(staging)) {}
 
   // False after core.fail().
   bool begin(RingCore& core, Collective& collective);
@@ -170,7 +168,6 @@ class RingRun {
   }
   NORIA_HOT void on_done(uint32_t segment);
 
-  transport::Region barrier_memory_;
   transport::Region staging_;
   bool is_staged_ = false;
   bool lacks_partials_ = false;

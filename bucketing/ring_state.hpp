@@ -12,6 +12,7 @@
 #include "bucketing/ring_core.hpp"
 #include "bucketing/ring_gather.hpp"
 #include "bucketing/ring_inbox.hpp"
+#include "bucketing/ring_lines.hpp"
 #include "bucketing/ring_outbox.hpp"
 #include "bucketing/ring_pull.hpp"
 #include "bucketing/ring_push.hpp"
@@ -24,7 +25,7 @@ class Ring::State {
  public:
   // Registered memory of the ring itself.
   struct Memory {
-    transport::Region inbox, outbox, scratch, slots, barrier, staging;
+    transport::Region inbox, outbox, scratch, slots, staging;
   };
   State(transport::Domain& domain, RingPlace place, RingLinks links, RingFetch fetch, Memory memory,
         ControlPlane* control);
@@ -40,6 +41,12 @@ class Ring::State {
   ControlPlane& control() { return *control_; }
 
  private:
+  NORIA_HOT Progress advance_lines();
+  // Out of line: only where nothing moved.
+  [[gnu::noinline]] NORIA_HOT void look_around_lines();
+  void look_for_line();
+  bool drop_wake(const RingInbox::Message& message);
+  std::string line_awaited(const std::string& from) const;
   NORIA_HOT bool exchange_headers();
   NORIA_HOT bool send_ahead();
   NORIA_HOT bool work();
@@ -57,6 +64,7 @@ class Ring::State {
   // Memory and what uses it come before the connections, which must hang up first.
   RingInbox inbox_;
   RingOutbox outbox_;
+  RingLines lines_;
   RingRun run_;
   RingPull pull_;
   RingPush push_;

@@ -3,8 +3,9 @@
 //
 // On the reduce stream each collective begins with its RingHeader. Where the right neighbour reads,
 // RingNotices follow until they have announced every item; where it is sent chunks, the chunks
-// follow, the first of a small collective in one message with the header. The gather stream carries
-// finished chunks only.
+// follow, the first of a small collective in one message with the header. What fits into a line
+// (ring_line.hpp) goes without all that; between two collectives there may be RingWakes. The gather
+// stream carries finished chunks only.
 //
 // Threads: values.
 #pragma once
@@ -17,9 +18,9 @@
 
 namespace noria::bucketing {
 
-inline constexpr uint32_t kRingWireVersion = 2;
+inline constexpr uint32_t kRingWireVersion = 3;
 
-enum class RingMessage : uint8_t { header = 1, notice = 2 };
+enum class RingMessage : uint8_t { header = 1, notice = 2, wake = 3 };
 
 // RingHeader::flags
 inline constexpr uint8_t kAllReady = 1;   // each item of step 0 may be read at once
@@ -56,5 +57,12 @@ struct RingNotice {
   uint64_t ready = 0;
 };
 static_assert(std::is_trivially_copyable_v<RingNotice> && sizeof(RingNotice) == 16);
+
+// A line landed: whoever sleeps, look.
+struct RingWake {
+  RingMessage type = RingMessage::wake;
+  uint8_t reserved[7] = {};
+};
+static_assert(std::is_trivially_copyable_v<RingWake> && sizeof(RingWake) == 8);
 
 }  // namespace noria::bucketing

@@ -23,10 +23,14 @@
 #include <cstdint>
 
 #include "base/check.hpp"
+#include "base/clock.hpp"
 #include "base/fd.hpp"
 #include "base/mutex.hpp"
 
 namespace noria::bucketing {
+
+// A driver that finds nothing to move looks on for so long, and sleeps then.
+inline constexpr Nanoseconds kLooksOn = 200_us;
 
 class NORIA_CAPABILITY("seat") Seat {
  public:

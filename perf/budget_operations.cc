@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "bucketing/ring.hpp"
+#include "bucketing/ring_lines.hpp"
 #include "perf/exit_codes.hpp"
 #include "verbs/transport/domain.hpp"
 #include "verbs/transport/listener.hpp"
@@ -48,7 +49,7 @@ struct Pair {
     std::unique_ptr<transport::RecvConnection> recv;
   };
   static Connection connect(transport::Domain& from, transport::Domain& to) {
-    const transport::ConnectOptions options{.qps = 1};
+    const transport::ConnectOptions options{.qps = 1, .sends_lines = true};
     auto listener = transport::Listener::open(to, "127.0.0.1", options);
     if (!listener) give_up("cannot listen on 127.0.0.1");
     auto connector = transport::Connector::start(from, (*listener)->handle(), options);
@@ -71,8 +72,9 @@ struct Pair {
         "a connection");
     return made;
   }
-  static transport::Region allocate(transport::Domain& domain, uint64_t bytes) {
-    auto region = domain.allocate(bytes);
+  static transport::Region allocate(transport::Domain& domain, uint64_t bytes,
+                                    transport::Watched watched = transport::Watched::no) {
+    auto region = domain.allocate(bytes, watched);
     if (!region) give_up("no memory: " + std::string(to_string(region.failure().code())));
     return std::move(*region);
   }
@@ -148,6 +150,9 @@ void run_ring(uint64_t count) {
     links[right].reduce_in = std::move(reduce.recv);
     links[rank].gather_out = std::move(gather.send);
     links[right].gather_in = std::move(gather.recv);
+    links[right].lines_in =
+        Pair::allocate(*domains[right], bucketing::RingLines::bytes_of(2), transport::Watched::yes);
+    links[rank].lines_out = links[right].lines_in.remote();
   }
   std::unique_ptr<Ring> rings[2];
   int64_t values[2] = {1, 2}, sums[2] = {};

@@ -2,6 +2,7 @@
 // float64 and against each other.
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <atomic>
 #include <cmath>
@@ -226,7 +227,6 @@ TEST_P(RingConformance, Broadcasts_and_barriers_between_reductions) {
 
       Collective barrier;
       barrier.kind = Kind::barrier;
-      prepare(barrier, static_cast<uint32_t>(member.size()));
       ASSERT_TRUE(member.run(barrier));
 
       const auto collective = all_reduce(in, out, NORIA_SUM, member.size());
@@ -248,6 +248,34 @@ TEST_P(RingConformance, Many_small_reductions_in_a_row) {
       const int32_t n = member.size();
       for (uint64_t i = 0; i < count; ++i)
         ASSERT_EQ(data.at(i), n * (n - 1) / 2 * 1000 + n * round);
+    }
+  });
+}
+
+// A line comes without a completion, and a rank may sleep long before its neighbour comes.
+TEST(RingLines, Whoever_sleeps_for_a_line_is_woken_by_a_rank_that_was_late) {
+  const test::MeetingPoint point;
+  test::run_ranks(2, [&](int32_t rank, test::Wire&) {
+    test::RingRank member(point, rank, 2, "auto");
+    ASSERT_NE(member.ring, nullptr);
+    for (int round = 0; round < 4; ++round) {
+      // Nobody is in the last one any more.  One comes late, when the other is asleep for good.
+      ASSERT_TRUE(member.control->all_gather("round", "", now_ns() + test::kPatience).is_ok());
+      const Nanoseconds until = now_ns() + (round % 2 == rank ? 20_ms : 0);
+      while (now_ns() < until) ::poll(nullptr, 0, 1);
+      Collective barrier;
+      barrier.kind = Kind::barrier;
+      member.ring->start(barrier);
+      const Nanoseconds deadline = now_ns() + test::kPatience;
+      auto progress = Ring::Progress::some;
+      while (progress != Ring::Progress::finished && now_ns() < deadline) {
+        progress = member.ring->advance();
+        ASSERT_NE(progress, Ring::Progress::failed) << member.ring->failure().text;
+        if (progress == Ring::Progress::none) {
+          ASSERT_TRUE(member.domain->arm_and_wait(deadline, -1).is_ok());
+        }
+      }
+      ASSERT_EQ(progress, Ring::Progress::finished) << member.ring->waiting_for();
     }
   });
 }

@@ -214,38 +214,46 @@ TEST(StopTest, A_rank_that_was_stopped_in_the_midst_goes_on_and_results_are_righ
 
 // ---- ranks that disagree ------------------------------------------------------------------------
 
+// What rank 1 calls, and what the others do: long ways, both in a line, and one of each.
+constexpr std::pair<uint64_t, uint64_t> kUnlikeCounts[] = {
+    {999, 1000}, {1, 2}, {2, 1000}, {1000, 2}, {0, 1}};
+
 TEST(DisagreementTest, Another_count_fails_on_all_ranks) {
-  run_job(3, [](JobRank& self) {
-    std::vector<float> values = input_of(self.rank, 1000);
-    const uint64_t count = self.rank == 1 ? 999 : 1000;
-    EXPECT_EQ(noria_all_reduce(self.comm, values.data(), values.data(), count, NORIA_FLOAT32,
-                               NORIA_SUM, nullptr, nullptr),
-              NORIA_E_MISMATCH)
-        << last_error();
-    expect_text({"rank 1"});
-  });
+  for (const auto& [one, others] : kUnlikeCounts)
+    run_job(3, [one = one, others = others](JobRank& self) {
+      std::vector<float> values = input_of(self.rank, 1000);
+      const uint64_t count = self.rank == 1 ? one : others;
+      EXPECT_EQ(noria_all_reduce(self.comm, values.data(), values.data(), count, NORIA_FLOAT32,
+                                 NORIA_SUM, nullptr, nullptr),
+                NORIA_E_MISMATCH)
+          << last_error();
+      expect_text({"rank 1 called all_reduce of " + std::to_string(one) + " float32, sum",
+                   "called all_reduce of " + std::to_string(others) + " float32, sum"});
+    });
 }
 
 TEST(DisagreementTest, Another_operation_fails_on_all_ranks) {
-  run_job(2, [](JobRank& self) {
-    std::vector<float> values = input_of(self.rank, 1000);
-    EXPECT_EQ(noria_all_reduce(self.comm, values.data(), values.data(), 1000, NORIA_FLOAT32,
-                               self.rank == 0 ? NORIA_SUM : NORIA_MAX, nullptr, nullptr),
-              NORIA_E_MISMATCH)
-        << last_error();
-  });
+  for (const uint64_t count : {uint64_t{1}, uint64_t{1000}})
+    run_job(2, [count](JobRank& self) {
+      std::vector<float> values = input_of(self.rank, count);
+      EXPECT_EQ(noria_all_reduce(self.comm, values.data(), values.data(), count, NORIA_FLOAT32,
+                                 self.rank == 0 ? NORIA_SUM : NORIA_MAX, nullptr, nullptr),
+                NORIA_E_MISMATCH)
+          << last_error();
+    });
 }
 
 TEST(DisagreementTest, Another_order_of_calls_fails_on_all_ranks) {
-  run_job(2, [](JobRank& self) {
-    std::vector<float> values = input_of(self.rank, 1000);
-    noria_status status = NORIA_OK;
-    if (self.rank == 0)
-      status = reduce(self.comm, &values);
-    else
-      status = noria_barrier(self.comm, nullptr, nullptr);
-    EXPECT_TRUE(status == NORIA_E_MISMATCH || status == NORIA_E_ORDER) << status << last_error();
-  });
+  for (const uint64_t count : {uint64_t{1}, uint64_t{1000}})
+    run_job(2, [count](JobRank& self) {
+      std::vector<float> values = input_of(self.rank, count);
+      noria_status status = NORIA_OK;
+      if (self.rank == 0)
+        status = reduce(self.comm, &values);
+      else
+        status = noria_barrier(self.comm, nullptr, nullptr);
+      EXPECT_EQ(status, NORIA_E_ORDER) << last_error();
+    });
 }
 
 TEST(DisagreementTest, A_rank_that_does_not_come_is_named_at_the_time_out) {
@@ -260,6 +268,21 @@ TEST(DisagreementTest, A_rank_that_does_not_come_is_named_at_the_time_out) {
             EXPECT_EQ(reduce(self.comm, &values), NORIA_E_TIMEOUT) << last_error();
             expect_text({"no progress for 0.3 s", "rank"});
             self.parent.send(uint8_t{1});
+          },
+          {.collective_timeout_ms = 300});
+  for (const int32_t rank : {0, 1}) job.crew().wire(rank).recv<uint8_t>();
+  job.crew().wire(2).send(uint8_t{1});
+  job.crew().expect_success();
+}
+
+// A line says whose it is, however many ranks it has come through.
+TEST(DisagreementTest, A_rank_that_does_not_come_to_a_barrier_is_named_by_all) {
+  Job job(3,
+          [](JobRank& self) {
+            if (self.rank == 2) self.parent.recv<uint8_t>();
+            EXPECT_EQ(noria_barrier(self.comm, nullptr, nullptr), NORIA_E_TIMEOUT) << last_error();
+            expect_text({"a barrier made no progress for 0.3 s", "rank 2"});
+            if (self.rank != 2) self.parent.send(uint8_t{1});
           },
           {.collective_timeout_ms = 300});
   for (const int32_t rank : {0, 1}) job.crew().wire(rank).recv<uint8_t>();

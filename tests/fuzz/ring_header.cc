@@ -1,12 +1,14 @@
-// One rank of a ring whose neighbour says anything: a right header and right notices, changed as
-// the input says, on a transport without a device. Whatever comes, the ring ends or waits; it ends
-// well only behind the header of this very collective; and memory that is not its own is not
+// One rank of a ring whose neighbour says anything: a right header and right notices, or a right
+// line, changed as the input says, on a transport without a device. Whatever comes, the ring ends or waits; it ends
+// well only behind the header, or the line, of this very collective; and memory that is not its own is not
 // touched (the transport breaks the connection, the sanitizer the process).
 #include <array>
 #include <memory>
 
 #include "bucketing/kernels.hpp"
 #include "bucketing/ring.hpp"
+#include "bucketing/ring_lines.hpp"
+#include "bucketing/ring_mismatch.hpp"
 #include "bucketing/ring_wire.hpp"
 #include "tests/fuzz/input.hpp"
 #include "tests/support/fake_transport.hpp"
@@ -26,6 +28,9 @@ struct Neighbour {
   std::unique_ptr<transport::SendConnection> reduce_out, gather_out;
   std::unique_ptr<transport::RecvConnection> reduce_in, gather_in;
   transport::Region memory = domain->allocate(64 << 10).value();
+  transport::Region lines =
+      domain->allocate(RingLines::bytes_of(kRanks), transport::Watched::yes).value();
+  transport::RemoteRegion lines_out;
 };
 
 // Few elements of few types: what is asked for is not what is tried here.
@@ -37,17 +42,33 @@ struct Job {
                                         : Kind::barrier;
     collective.root = choice / 4 % kRanks;
     Part part;
-    part.count = collective.kind == Kind::barrier ? 1 : input.take<uint16_t>() % 4096;
-    part.dtype = collective.kind == Kind::barrier ? NORIA_INT64 : NORIA_FLOAT32;
+    part.count = input.take<uint16_t>() % 4096;
+    part.dtype = NORIA_FLOAT32;
     part.in = part.out = memory.data();
-    collective.parts = {part};
+    if (collective.kind != Kind::barrier) collective.parts = {part};
     prepare(collective, kRanks);
+  }
+  bool goes_by_line() const { return RingLines::fit(collective); }
+  LineCall line_call() const {
+    LineCall call{.kind = collective.kind};
+    if (call.kind == Kind::barrier) return call;
+    const Part& part = collective.parts.front();
+    call.dtype = static_cast<uint8_t>(part.dtype);
+    call.op = static_cast<uint8_t>(part.op);
+    call.count = static_cast<uint8_t>(part.count);
+    return call;
   }
   std::vector<std::byte> memory;
   Collective collective;
 };
 
+// Of a job that goes by lines it is as right as one can be that does not.
 RingHeader right_header(const Job& job, const Neighbour& neighbour, bool pulls) {
+  if (job.goes_by_line()) {
+    RingHeader header = header_of(job.line_call());
+    header.sequence = 1;
+    return header;
+  }
   RingHeader header;
   const Part& part = job.collective.parts.front();
   header.kind = job.collective.kind;
@@ -87,7 +108,8 @@ void send(Neighbour& neighbour, transport::SendConnection& to, const std::string
 // The first message: the header, and behind it now and then the first chunk.
 std::string first_message(RingHeader header, const Job& job, Input& input) {
   if ((header.flags & kHasRemote) != 0) return std::string(bytes_of(header));
-  const bool carries_chunk = input.take<uint8_t>() % 2 == 0 && !job.collective.segments.empty();
+  const bool carries_chunk =
+      input.take<uint8_t>() % 2 == 0 && !job.goes_by_line() && !job.collective.segments.empty();
   if (carries_chunk) header.flags |= kCarriesChunk;
   std::string said(bytes_of(header).substr(0, kShortHeaderBytes));
   if (!carries_chunk) return said;
@@ -98,15 +120,33 @@ std::string first_message(RingHeader header, const Job& job, Input& input) {
   return said + std::string(chunk.count * dtype_bytes(job.collective.parts.front().dtype), 'c');
 }
 
+// The neighbour's line of the first collective, and where it belongs.
+RingLine write_line(Neighbour& neighbour, const Job& job, Input& input) {
+  RingLine line;
+  line.call = job.line_call();
+  line.sequence = 1;
+  line.set_number(1);
+  std::string said = changed(std::string(bytes_of(line)), input);
+  said.resize(sizeof line);
+  std::memcpy(static_cast<void*>(&line), said.data(), sizeof line);
+  const uint64_t second_set = (kRanks - 1) * sizeof line;
+  for (int i = 0; i < 8; ++i)
+    if (neighbour.reduce_out->try_write_line(neighbour.lines_out, second_set, &line)) break;
+  return line;
+}
+
 void run(Ring& ring, Neighbour& neighbour, Job& job, bool pulls, Input& input) {
   const RingHeader header = right_header(job, neighbour, pulls);
+  const bool goes_by_line = job.goes_by_line();
+  RingLine line;
+  if (goes_by_line) line = write_line(neighbour, job, input);
   const std::string said = changed(first_message(header, job, input), input);
   ring.start(job.collective);
   for (int i = 0; i < 64; ++i) {
     neighbour.reduce_in->try_recv(neighbour.memory, 0, neighbour.memory.bytes());
     neighbour.gather_in->try_recv(neighbour.memory, 0, neighbour.memory.bytes());
   }
-  send(neighbour, *neighbour.reduce_out, said);
+  if (!goes_by_line || input.take<uint8_t>() % 4 == 0) send(neighbour, *neighbour.reduce_out, said);
   auto progress = Ring::Progress::none;
   for (int turn = 0;
        turn < 400 && progress != Ring::Progress::finished && progress != Ring::Progress::failed;
@@ -128,7 +168,10 @@ void run(Ring& ring, Neighbour& neighbour, Job& job, bool pulls, Input& input) {
     NORIA_CHECK(ring.failure().code < 0, "a failure has a failure's code");
     NORIA_CHECK(noria::fuzz::is_one_line(ring.failure().text), "a failure is one line");
   }
-  if (progress == Ring::Progress::finished) {
+  if (progress == Ring::Progress::finished && goes_by_line) {
+    NORIA_CHECK(line.has_landed(1) && line.sequence == 1 && line.call == job.line_call(),
+                "the line was of this very collective");
+  } else if (progress == Ring::Progress::finished) {
     RingHeader heard;
     NORIA_CHECK(said.size() >= kShortHeaderBytes, "no collective ends without its header");
     std::memcpy(static_cast<void*>(&heard), said.data(), kShortHeaderBytes);
@@ -163,6 +206,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     connect(neighbour.gather_out, links.gather_in, *neighbour.domain, *domain);
     connect(links.reduce_out, neighbour.reduce_in, *domain, *neighbour.domain);
     connect(links.gather_out, neighbour.gather_in, *domain, *neighbour.domain);
+    links.lines_in = domain->allocate(RingLines::bytes_of(kRanks), transport::Watched::yes).value();
+    neighbour.lines_out = links.lines_in.remote();
+    links.lines_out = neighbour.lines.remote();
     auto ring = Ring::over(*domain, {0, kRanks}, std::move(links), fetch, nullptr).value();
     run(*ring, neighbour, job, pulls, input);
     ring->close();

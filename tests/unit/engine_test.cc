@@ -68,6 +68,56 @@ TEST(EngineTest, A_blocking_call_is_driven_by_its_caller_and_wakes_nobody) {
   EXPECT_EQ(fake_ring().who_drove(), std::set{std::this_thread::get_id()});
 }
 
+TEST(EngineTest, A_call_of_a_line_is_driven_by_its_caller_where_nothing_else_is_under_way) {
+  auto engine = make_fake_engine(kPatience);
+  fake_ring().grant(kPlenty);
+  float value = 1;
+  const Part part{.in = reinterpret_cast<std::byte*>(&value),
+                  .out = reinterpret_cast<std::byte*>(&value),
+                  .count = 1};
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(engine->try_run(Kind::all_reduce, &part).value());
+    EXPECT_TRUE(engine->try_run(Kind::barrier, nullptr).value());
+  }
+  EXPECT_EQ(fake_ring().who_drove(), std::set{std::this_thread::get_id()});
+
+  // Something is queued.  Expect: not begun, and it runs behind that when it is submitted.
+  Collective queued, behind;
+  engine->submit(queued, false);
+  EXPECT_FALSE(engine->try_run(Kind::all_reduce, &part).value());
+  engine->submit(behind, false);
+  ASSERT_TRUE(engine->wait(behind, now_ns() + kPatience));
+  EXPECT_TRUE(queued.is_done());
+  EXPECT_TRUE(engine->try_run(Kind::all_reduce, &part).value());
+}
+
+TEST(EngineTest, A_call_of_a_line_fails_as_any_other) {
+  auto engine = make_fake_engine(20_ms);
+  // No neighbour comes.  Expect: the bound holds, and whoever comes next is told the same.
+  const auto outcome = engine->try_run(Kind::barrier, nullptr);
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.failure().code, NORIA_E_TIMEOUT);
+  EXPECT_NE(outcome.failure().text.find("a barrier made no progress"), std::string::npos);
+  EXPECT_FALSE(engine->try_run(Kind::barrier, nullptr).value());
+  Collective next;
+  engine->submit(next, false);
+  EXPECT_EQ(next.failure.text, outcome.failure().text);
+}
+
+TEST(EngineTest, A_submission_during_a_call_of_a_line_is_not_left_lying) {
+  auto engine = make_fake_engine(kPatience);
+  fake_ring().sleeps_until_woken = true;
+  Collective submitted;
+  std::thread other([&] {
+    ASSERT_TRUE(eventually([] { return fake_ring().sleeps > 0; }));
+    engine->submit(submitted, true);
+    fake_ring().grant(kPlenty);
+  });
+  EXPECT_TRUE(engine->try_run(Kind::barrier, nullptr).value());
+  other.join();
+  EXPECT_TRUE(is_done_by_itself(submitted));
+}
+
 TEST(EngineTest, Work_that_nobody_waits_for_is_done_by_the_communication_thread) {
   auto engine = make_fake_engine(kPatience);
   std::array<Collective, 5> collectives;

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "bucketing/kernels.hpp"
+#include "bucketing/ring_lines.hpp"
+#include "tests/support/element_values.hpp"
 #include "tests/support/fake_transport.hpp"
 
 namespace noria::bucketing {
@@ -37,6 +39,9 @@ class Circle {
       links[right].reduce_in = std::move(reduce.recv);
       links[rank].gather_out = std::move(gather.send);
       links[right].gather_in = std::move(gather.recv);
+      links[right].lines_in =
+          domains_[right]->allocate(RingLines::bytes_of(ranks), transport::Watched::yes).value();
+      links[rank].lines_out = links[right].lines_in.remote();
     }
     for (uint32_t rank = 0; rank < ranks; ++rank)
       rings_.push_back(
@@ -580,7 +585,6 @@ TEST_P(RingTest, Nobody_leaves_a_barrier_before_the_last_has_come) {
   for (uint32_t rank = 0; rank < ranks(); ++rank) {
     all.push_back(std::make_unique<Collective>());
     all[rank]->kind = Kind::barrier;
-    prepare(*all[rank], ranks());
   }
   for (uint32_t rank = 0; rank + 1 < ranks(); ++rank) circle.start(rank, *all[rank]);
   int turns = 0;
@@ -600,17 +604,24 @@ TEST_P(RingTest, Nobody_leaves_a_barrier_before_the_last_has_come) {
 
 TEST_P(RingTest, Ranks_that_differ_are_told_apart_and_named) {
   struct Wrong {
+    uint64_t others;
     Kind kind;
     uint64_t count;
     noria_status code;
     const char* text;
   };
+  // Long ways, lines, and one of each.
   for (const Wrong& wrong :
-       {Wrong{Kind::all_reduce, 101, NORIA_E_MISMATCH, "of 101 int64, sum"},
-        Wrong{Kind::broadcast, 100, NORIA_E_ORDER, "broadcast of 100 int64 from rank 0"},
-        Wrong{Kind::barrier, 100, NORIA_E_ORDER, "called barrier"}}) {
+       {Wrong{100, Kind::all_reduce, 101, NORIA_E_MISMATCH, "of 101 int64, sum"},
+        Wrong{100, Kind::broadcast, 100, NORIA_E_ORDER, "broadcast of 100 int64 from rank 0"},
+        Wrong{100, Kind::barrier, 0, NORIA_E_ORDER, "called barrier"},
+        Wrong{100, Kind::all_reduce, 2, NORIA_E_MISMATCH, "of 2 int64, sum"},
+        Wrong{3, Kind::all_reduce, 100, NORIA_E_MISMATCH, "of 100 int64, sum"},
+        Wrong{3, Kind::all_reduce, 2, NORIA_E_MISMATCH, "of 2 int64, sum"},
+        Wrong{3, Kind::barrier, 0, NORIA_E_ORDER, "called barrier"},
+        Wrong{3, Kind::broadcast, 3, NORIA_E_ORDER, "broadcast of 3 int64 from rank 0"}}) {
     Circle circle(ranks(), fetch(), 11);
-    auto all = members(100, true);
+    auto all = members(wrong.others, true);
     all[1] = std::make_unique<Member>(1, ranks(), wrong.count, true);
     all[1]->collective.kind = wrong.kind;
     prepare(all[1]->collective, ranks());
@@ -623,8 +634,8 @@ TEST_P(RingTest, Ranks_that_differ_are_told_apart_and_named) {
       const Failure& failure = circle.ring(rank).failure();
       EXPECT_EQ(failure.code, wrong.code) << failure.text;
       EXPECT_NE(failure.text.find(wrong.text), std::string::npos) << failure.text;
-      EXPECT_NE(failure.text.find("all_reduce of 100 int64, sum"), std::string::npos)
-          << failure.text;
+      const std::string right = "all_reduce of " + std::to_string(wrong.others) + " int64, sum";
+      EXPECT_NE(failure.text.find(right), std::string::npos) << failure.text;
       EXPECT_EQ(circle.ring(rank).advance(), Ring::Progress::failed);
     }
     for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).close();
@@ -701,6 +712,73 @@ TEST_P(RingTest, A_rank_that_leaves_after_its_last_collective_fails_nobody) {
       for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(all[rank]->out[i], sum_of(ranks(), i));
     }
   }
+}
+
+// A longer array's first chunk holds the same numbers.
+TEST_P(RingTest, A_line_gives_the_bits_that_a_longer_array_gives) {
+  uint64_t seed = 6000;
+  for (const noria_dtype dtype : {NORIA_FLOAT32, NORIA_FLOAT64, NORIA_BFLOAT16, NORIA_FLOAT16})
+    for (const noria_op op : {NORIA_SUM, NORIA_PROD, NORIA_MAX, NORIA_AVG}) {
+      const uint32_t element = dtype_bytes(dtype);
+      const uint64_t few = RingLine::kMostBytes / element, many = kChunkAlign / element;
+      std::vector<std::vector<std::byte>> results[2];
+      for (const uint64_t count : {few, many}) {
+        Circle circle(ranks(), fetch(), ++seed);
+        auto& out = results[count == few ? 0 : 1];
+        std::vector<std::vector<std::byte>> in(ranks());
+        std::vector<std::unique_ptr<Collective>> all;
+        out.assign(ranks(), std::vector<std::byte>(many * element));
+        for (uint32_t rank = 0; rank < ranks(); ++rank) {
+          in[rank].resize(many * element);
+          for (uint64_t i = 0; i < many; ++i)
+            test::set_element(dtype, in[rank].data(), i, 1.1 + 0.37 * rank + 0.013 * double(i));
+          all.push_back(std::make_unique<Collective>());
+          all[rank]->parts = {{.in = in[rank].data(),
+                               .out = out[rank].data(),
+                               .count = count,
+                               .dtype = dtype,
+                               .op = op}};
+          prepare(*all[rank], ranks());
+          circle.start(rank, *all[rank]);
+        }
+        ASSERT_TRUE(circle.run()) << circle.waits();
+      }
+      for (uint32_t rank = 0; rank < ranks(); ++rank)
+        ASSERT_EQ(std::memcmp(results[0][rank].data(), results[1][0].data(), few * element), 0)
+            << dtype_name(dtype) << ' ' << op_name(op) << " rank " << rank;
+    }
+}
+
+TEST_P(RingTest, A_line_whose_giver_hangs_up_fails_its_right_neighbour) {
+  Circle circle(ranks(), fetch(), 15);
+  auto all = members(2, false);
+  for (uint32_t rank = 0; rank < ranks(); ++rank)
+    if (rank != 1) circle.start(rank, all[rank]->collective);
+  for (int turn = 0; turn < 200; ++turn)
+    for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).advance();
+  circle.ring(1).close();
+  for (int turn = 0; turn < 5000; ++turn)
+    for (uint32_t rank = 0; rank < ranks(); ++rank)
+      if (rank != 1) circle.ring(rank).advance();
+  EXPECT_EQ(circle.ring(RingPlace{1, ranks()}.right()).failure().code, NORIA_E_PEER);
+  for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).close();
+}
+
+TEST_P(RingTest, Says_whose_line_it_waits_for) {
+  Circle circle(ranks(), fetch(), 16);
+  auto all = members(1, false);
+  const uint32_t last = ranks() - 1;
+  for (uint32_t rank = 0; rank < last; ++rank) circle.start(rank, all[rank]->collective);
+  for (int turn = 0; turn < 2000; ++turn)
+    for (uint32_t rank = 0; rank < last; ++rank) circle.ring(rank).advance();
+
+  // Expect: the one that did not come, whoever stands between.
+  const std::string name = "rank " + std::to_string(last);
+  EXPECT_EQ(circle.ring(0).waiting_for(), "the start of collective 1 from " + name);
+  for (uint32_t rank = 1; rank < last; ++rank)
+    EXPECT_EQ(circle.ring(rank).waiting_for(),
+              name + "'s part of collective 1 from rank " + std::to_string(rank - 1));
+  for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).close();
 }
 
 TEST_P(RingTest, Says_what_it_waits_for) {

@@ -156,13 +156,5 @@ TEST(PrepareTest, The_fingerprint_ignores_addresses) {
   EXPECT_EQ(fingerprint_of(Kind::all_reduce, 0, here), fingerprint_of(Kind::all_reduce, 0, there));
 }
 
-TEST(PrepareTest, A_barrier_is_one_segment_of_one_number) {
-  Collective barrier;
-  barrier.kind = Kind::barrier;
-  prepare(barrier, 4);
-  ASSERT_EQ(barrier.segments.size(), 1U);
-  EXPECT_EQ(barrier.segments[0].count, 1U);
-}
-
 }  // namespace
 }  // namespace noria::bucketing
