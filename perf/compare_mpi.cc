@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "perf/all_reduce_run.hpp"
 #include "perf/child_program.hpp"
 #include "perf/command_line.hpp"
 #include "perf/comparison.hpp"
@@ -42,15 +43,13 @@ struct Command {
 // Neither is bound to cores; both use one buffer in and one out, floats, sum.
 Command command_of(Contender who, const Options& options, const std::string& bytes,
                    int64_t iterations) {
-  const std::string n = std::to_string(iterations);
-  const std::string w = std::to_string(kWarmups);
   if (who == kMpi)
     return {{"mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
              "pml", "ob1", "--mca", "btl", "vader,self", "-n", std::to_string(options.ranks),
-             own_folder() + "mpi_all_reduce_bench", bytes, n, w},
+             own_folder() + "mpi_all_reduce_bench", bytes, std::to_string(iterations),
+             std::to_string(kWarmups)},
             {}};
-  return {{own_folder() + "all_reduce_perf", "-g", std::to_string(options.ranks), "-b", bytes, "-e",
-           bytes, "-n", n, "-w", w, "-c", "0", "--json"},
+  return {all_reduce_command(options.ranks, bytes, iterations),
           {{"NORIA_RING_FETCH", kFetch[who]}}};
 }
 
@@ -65,10 +64,8 @@ double time_us(Contender who, const Options& options, const std::string& bytes,
                                            command_text(command.words, command.environment));
   const auto json = nlohmann::json::parse(end.output, nullptr, false);
   if (json.is_number()) return json.get<double>();
-  if (!json.is_object())
-    throw ToolError(Exit::environment,
-                    std::string(kNames[who]) + " printed no time: " + end.output);
-  return json.at("results").at(0).at("out_of_place").at("time").get<double>();
+  if (const auto us = all_reduce_us(end.output)) return *us;
+  throw ToolError(Exit::environment, std::string(kNames[who]) + " printed no time: " + end.output);
 }
 
 struct SizeResult {

@@ -1,10 +1,12 @@
 // compare_perftest: perftest on the software HCA against what this machine can do without a device
-// (soft_baseline), and the transport on it against perftest, in turn: what each of the two costs.
+// (soft_baseline), the transport on it against perftest, and the smallest all-reduce, in turn: what
+// each of them costs.
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/units.hpp"
+#include "perf/all_reduce_run.hpp"
 #include "perf/child_program.hpp"
 #include "perf/command_line.hpp"
 #include "perf/comparison.hpp"
@@ -20,6 +22,7 @@ namespace {
 
 constexpr const char* kName = "compare_perftest";
 constexpr const char* kTransport = "transport_bw";
+constexpr const char* kAllReduce = "all_reduce_perf";
 constexpr uint64_t kLeastIterations = 1000;
 
 struct Options : Comparison {
@@ -28,7 +31,7 @@ struct Options : Comparison {
 };
 
 // One row: two that are measured in turn. Each is a program of perftest with its flags, the
-// transport's own, or a mode of soft_baseline.
+// transport's own, an all-reduce of two ranks, or a mode of soft_baseline.
 struct Row {
   std::string program;
   std::string against;
@@ -67,12 +70,24 @@ double perftest(const std::string& program, const Row& row, uint64_t iterations,
   return row.is_latency ? measured.average_us : measured.average;
 }
 
-bool is_mode(const std::string& who) { return who != kTransport && !who.starts_with("ib_"); }
+// Microseconds of a call.
+double all_reduce(const Row& row, uint64_t iterations, const Options& options) {
+  const auto us = all_reduce_us(output_of_program(
+      all_reduce_command(2, std::to_string(row.bytes), static_cast<int64_t>(iterations)),
+      {{"NORIA_SOFT", "1"}}, limit_of(options)));
+  if (!us) throw ToolError(Exit::environment, std::string(kAllReduce) + " printed no time");
+  return *us;
+}
+
+bool is_mode(const std::string& who) {
+  return who != kTransport && who != kAllReduce && !who.starts_with("ib_");
+}
 
 // What `who` of the row does: messages or calls a second, or microseconds one way.
 double value_of(const std::string& who, const Row& row, uint64_t iterations,
                 const Options& options) {
   if (is_mode(who)) return baseline(who, row, options);
+  if (who == kAllReduce) return all_reduce(row, iterations, options);
   return who == kTransport ? transport_rate(row, iterations, options)
                            : perftest(who, row, iterations, options);
 }
@@ -82,8 +97,9 @@ struct Measured {
 };
 
 Measured measure(const Row& row, const Options& options) {
-  const double pilot = is_mode(row.against) ? baseline(row.against, row, options)
-                                            : transport_rate(row, kLeastIterations, options);
+  const double pilot = is_mode(row.against) || row.is_latency
+                           ? value_of(row.against, row, kLeastIterations, options)
+                           : transport_rate(row, kLeastIterations, options);
   const double a_second = row.is_latency ? 1e6 / (2 * pilot) : pilot;
   // A multiple of every post list in all_rows().
   const auto iterations =
@@ -108,6 +124,7 @@ std::vector<Row> all_rows(const Options& options) {
   rows.push_back({"ib_write_bw -l 16", "write", 64, false, "1 M/s"});
   rows.push_back({"ib_write_lat", "attach", 8, true, "at most 1.3"});
   rows.push_back({"ib_send_lat", "flag", 8, true, "at most 3"});
+  rows.push_back({kAllReduce, "ib_send_lat", 8, true, "at most 2.5"});
   // With as many under way as the transport has.
   for (const uint64_t bytes : sizes)
     if (bytes >= 256_KiB) rows.push_back({kTransport, "ib_write_bw -t 64", bytes, false, "0.95"});
@@ -137,8 +154,8 @@ std::string table_row(const Row& row, const Measured& m) {
 int body(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "Times programs of perftest on the software HCA and the bare kernel calls beneath, and the "
-      "transport and\nperftest, in turn; prints medians and ratios.\n"
+      "Times programs of perftest on the software HCA and the bare kernel calls beneath; the "
+      "transport, an\nall-reduce of 8 bytes and perftest; in turn; prints medians and ratios.\n"
       "Exit: 0, 2 usage, 3 a program is missing or failed.",
       kName);
   app.add_option("--sizes", options.sizes,
