@@ -130,7 +130,8 @@ class ControlPlane::State {
   void flush(Peer& peer) NORIA_REQUIRES(mutex_);
   void handle(int32_t rank, const Frame& frame) NORIA_REQUIRES(mutex_);
   void on_goodbye(int32_t rank) NORIA_REQUIRES(mutex_);
-  void lose(int32_t rank, const std::string& cause, bool is_death) NORIA_REQUIRES(mutex_);
+  enum class Loss { death, out_of_reach, nonsense };
+  void lose(int32_t rank, const std::string& cause, Loss loss) NORIA_REQUIRES(mutex_);
   void tell_listener() NORIA_EXCLUDES(mutex_);
   void answer_question() NORIA_EXCLUDES(mutex_);
   void warn(const std::string& told) NORIA_REQUIRES(mutex_);

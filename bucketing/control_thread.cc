@@ -71,7 +71,9 @@ void ControlPlane::State::serve_peer(int32_t rank) {
 }
 
 void ControlPlane::State::flush(Peer& peer) {
-  // A failed send shows at the next receive, together with what the peer sent before it went.
+  // A failed send shows at the next receive, together with what the peer sent before it went. With
+  // nothing to send there is none: it would take away the error that receive() is to name.
+  if (peer.out.empty()) return;
   const ssize_t sent = ::send(peer.socket.get(), peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
   if (sent > 0) peer.out.erase(0, static_cast<size_t>(sent));
 }
@@ -86,28 +88,39 @@ void ControlPlane::State::receive(int32_t rank) {
       handle(rank, *frame);
       if (!peer.socket.is_open()) return;
     }
-    if (peer.parser.is_malformed()) return lose(rank, "sent a control message that is none", false);
+    if (peer.parser.is_malformed())
+      return lose(rank, "sent a control message that is none", Loss::nonsense);
     got = ::recv(peer.socket.get(), bytes, sizeof bytes, 0);
     if (got > 0) peer.parser.append({bytes, static_cast<size_t>(got)});
   } while (got > 0);
-  if (got == 0) return lose(rank, "its control connection closed", true);
+  if (got == 0) return lose(rank, "its control connection closed", Loss::death);
   if (errno == EAGAIN || errno == EINTR) return;
-  lose(rank, std::string("its control connection broke: ") + std::strerror(errno), true);
+  const bool is_out_of_reach = errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH;
+  lose(rank, std::string("its control connection broke: ") + std::strerror(errno),
+       is_out_of_reach ? Loss::out_of_reach : Loss::death);
 }
 
-void ControlPlane::State::lose(int32_t rank, const std::string& cause, bool is_death) {
+void ControlPlane::State::lose(int32_t rank, const std::string& cause, Loss loss) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   peer.socket.reset();
   peer.out.clear();
   if (!peer.said_goodbye && !stopping_) {
     const std::string name = "rank " + std::to_string(rank);
     const std::string when = joined_ ? "" : " while the ranks were joining";
-    if (is_death)
-      commit({NORIA_E_PEER,
-              name + " died" + when + " (" + cause + "): look at its own output for the reason"});
-    else
-      commit({NORIA_E_PEER,
-              name + " " + cause + when + ": is another program using this job's token?"});
+    switch (loss) {
+      case Loss::death:
+        commit({NORIA_E_PEER,
+                name + " died" + when + " (" + cause + "): look at its own output for the reason"});
+        break;
+      case Loss::out_of_reach:
+        commit({NORIA_E_PEER, name + " is out of reach" + when + " (" + cause +
+                                  "): look at its host and at the network between"});
+        break;
+      case Loss::nonsense:
+        commit({NORIA_E_PEER,
+                name + " " + cause + when + ": is another program using this job's token?"});
+        break;
+    }
   }
   if (is_root())
     finish_leave_if_complete();
@@ -185,7 +198,7 @@ void ControlPlane::State::handle(int32_t rank, const Frame& frame) {
       if (frame.type == FrameType::all_said_so) all_said_goodbye_ = peer.said_goodbye = true;
       return changed_.notify_all();
   }
-  lose(rank, "sent a control message that is none", false);
+  lose(rank, "sent a control message that is none", Loss::nonsense);
 }
 
 void ControlPlane::State::on_goodbye(int32_t rank) {

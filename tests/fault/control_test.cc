@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 
 #include "bucketing/bootstrap.hpp"
@@ -317,17 +318,17 @@ TEST(StrangerTest, A_rank_of_another_job_is_told_that_it_is_not_of_this_one) {
   });
 }
 
-// Rank 1 joins, sends `then`, and waits until rank 0 hangs up.
-void expect_member_is_named(const std::string& then) {
+// Rank 1 joins, sends `then`, and does `end` to its socket. Expect: rank 0 says `words` of it.
+void expect_member_is_named(const std::string& then, const std::string& words,
+                            const std::function<void(const Fd&)>& end) {
   const Rendezvous rendezvous = make_rendezvous(2);
   run_rank_threads(2, [&](int32_t rank) {
     if (rank == 0) {
       auto control = join(rendezvous, rank);
       ASSERT_TRUE(control.is_ok()) << control.failure().text;
       wait_until_failed(**control);
-      // Expect:
       EXPECT_EQ((*control)->failure().code, NORIA_E_PEER);
-      EXPECT_TRUE(contains((*control)->failure().text, "rank 1 sent a control message"));
+      EXPECT_TRUE(contains((*control)->failure().text, words)) << (*control)->failure().text;
       return;
     }
     const Fd socket = call(rendezvous, hello_bytes({.token_low = rendezvous.token_low,
@@ -335,14 +336,34 @@ void expect_member_is_named(const std::string& then) {
                                                     .rank = 1,
                                                     .size = 2}) +
                                            then);
-    char bytes[256];
-    while (::recv(socket.get(), bytes, sizeof bytes, 0) > 0) {
-    }
+    end(socket);
   });
 }
 
+void wait_until_hung_up(const Fd& socket) {
+  char bytes[256];
+  while (::recv(socket.get(), bytes, sizeof bytes, 0) > 0) {
+  }
+}
+
+void expect_nonsense_is_named(const std::string& then) {
+  expect_member_is_named(then, "rank 1 sent a control message", &wait_until_hung_up);
+}
+
 TEST(StrangerTest, A_member_that_sends_garbage_is_named) {
-  expect_member_is_named(std::string(64, '\x7f'));
+  expect_nonsense_is_named(std::string(64, '\x7f'));
+}
+
+TEST(StrangerTest, A_connection_that_breaks_is_named_with_the_cause) {
+  // Rank 0's answer is there, so that it has counted rank 1 in.
+  expect_member_is_named(
+      "", "rank 1 died (its control connection broke: Connection reset by peer)",
+      [](const Fd& socket) {
+        char byte = 0;
+        ASSERT_GT(::recv(socket.get(), &byte, 1, MSG_PEEK), 0);
+        const linger at_once{.l_onoff = 1, .l_linger = 0};
+        ASSERT_EQ(::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+      });
 }
 
 TEST(StrangerTest, A_member_whose_failure_is_none_is_named) {
@@ -350,7 +371,7 @@ TEST(StrangerTest, A_member_whose_failure_is_none_is_named) {
     PayloadWriter payload;
     payload.put_i32(code);
     payload.put_text("all is well");
-    expect_member_is_named(encode_frame(FrameType::failure, payload.bytes()));
+    expect_nonsense_is_named(encode_frame(FrameType::failure, payload.bytes()));
   }
 }
 
