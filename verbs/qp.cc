@@ -36,6 +36,13 @@ ibv_ah_attr path_to(const OpenPort& port, const QpPeer& peer, const QpService& s
   return path;
 }
 
+// The kernel's Soft-RoCE takes 7 retries for endless ones (rxe_comp.c; the specification has that of
+// rnr_retry alone): a path that is cut would never be an error.
+constexpr uint32_t kSoftRoceVendor = 0xffffff;
+uint8_t finite_retries(const ibv_device_attr& device, uint8_t wanted) {
+  return device.vendor_id == kSoftRoceVendor ? std::min<uint8_t>(wanted, 6) : wanted;
+}
+
 uint8_t clamp_depth(int depth) { return static_cast<uint8_t>(std::clamp(depth, 0, 255)); }
 
 }  // namespace
@@ -87,7 +94,7 @@ Status to_rts(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& pe
       .sq_psn = first_psn,
       .max_rd_atomic = std::min(clamp_depth(port.limits.max_qp_init_rd_atom), peer.read_depth),
       .timeout = service.ack_timeout,
-      .retry_cnt = service.retries,
+      .retry_cnt = finite_retries(port.limits, service.retries),
       .rnr_retry = 7};  // 7 means for ever: a slow peer is no error
   return modify(api, qp, attr,
                 IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |

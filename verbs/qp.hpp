@@ -37,8 +37,8 @@ struct QpPeer {
 
 // How the fabric is to serve a queue pair.
 struct QpService {
-  uint8_t ack_timeout = 17;  // 4.096 us * 2^n
-  uint8_t retries = 7;
+  uint8_t ack_timeout = 17;   // 4.096 us * 2^n
+  uint8_t retries = 7;        // never endless ones: at most 6 where a device takes 7 for that
   uint8_t traffic_class = 0;  // where the path has a global route header
   uint8_t service_level = 0;
 };

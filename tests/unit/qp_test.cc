@@ -66,6 +66,25 @@ TEST(Qp, InfiniBand_is_reached_by_lid_within_a_subnet_and_by_gid_across) {
   EXPECT_EQ(path(port, {.lid = 7, .gid = gid_of("fec0:0:12:2::b")}).dlid, 0x12);
 }
 
+TEST(Qp, Retries_end_also_where_a_device_takes_seven_for_endless_ones) {
+  Symbols symbols;
+  symbols.modify_qp = &keep_attributes;
+  ibv_context context{};
+  ibv_qp qp{};
+  qp.context = &context;
+  const auto retries = [&](uint32_t vendor, uint8_t wanted) {
+    OpenPort port = port_at("::ffff:10.0.0.1", true);
+    port.limits.vendor_id = vendor;
+    const auto api = Api::from_symbols(symbols);
+    EXPECT_TRUE(to_rts(*api, &qp, port, {}, 1, {.retries = wanted}).is_ok());
+    return told.retry_cnt;
+  };
+  constexpr uint32_t kSoftRoce = 0xffffff, kMellanox = 0x2c9;
+  EXPECT_EQ(retries(kMellanox, 7), 7);
+  EXPECT_EQ(retries(kSoftRoce, 7), 6);
+  EXPECT_EQ(retries(kSoftRoce, 3), 3);
+}
+
 TEST(Qp, A_port_that_asks_for_a_global_header_gets_one) {
   OpenPort port = port_at("fec0:0:0:1::a", false);
   port.attr.flags = IBV_QPF_GRH_REQUIRED;
