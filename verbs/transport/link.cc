@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/log.hpp"
 #include "verbs/device.hpp"
 #include "verbs/names.hpp"
 #include "verbs/transport/handshake.hpp"
@@ -193,8 +194,16 @@ Status Link::bring_up(const wire::Ends& peer) {
     const verbs::OpenPort& port = rails_->rails[end.rail].port();
     if ((peer.rail[end.peer_rail].is_ethernet != 0) != port.info.is_ethernet)
       return Status(Code::mismatch);
-    NORIA_TRY(bring_up(end, peer_of(peer, end.peer_rail, i),
-                       {.vendor = peer.qp[i].ece_vendor, .options = peer.qp[i].ece_options}));
+    const Status up =
+        bring_up(end, peer_of(peer, end.peer_rail, i),
+                 {.vendor = peer.qp[i].ece_vendor, .options = peer.qp[i].ece_options});
+    if (!up.is_ok()) {
+      log(LogLevel::error,
+          "%s finds no path to its peer%s: are both addresses of one family and one network? "
+          "NORIA_GID_INDEX, NORIA_ADDR_FAMILY and NORIA_ADDR_RANGE choose ours",
+          qp_name(i).c_str(), path_of(i).c_str());
+      return up;
+    }
   }
   return {};
 }
@@ -296,8 +305,9 @@ void Link::fail(Status status, const std::string& cause) {
 void Link::fail_by_completion(verbs::Completion completion, uint32_t qp) {
   if (!status_.is_ok()) return;  // the queue empties itself after the first failure
   const ibv_wc_status status = completion.wc_status();
-  const bool is_silence =
-      status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_WR_FLUSH_ERR || status == IBV_WC_FATAL_ERR;
+  // The last is what Soft-RoCE says of a packet that its interface did not take.
+  const bool is_silence = status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_WR_FLUSH_ERR ||
+                          status == IBV_WC_FATAL_ERR || status == IBV_WC_LOC_QP_OP_ERR;
   const char* const advice = verbs::advice(status);
   const Blame cause = is_silence ? blame(qp, advice) : Blame{Code::connection_lost, advice};
   char head[256];
