@@ -222,7 +222,7 @@ Outcome<std::unique_ptr<transport::Domain>> Comm::open_device() {
   auto provider = verbs::open_provider(params_, verbs::Use::collective);
   if (!provider) return Failure{NORIA_E_DEVICE, provider.failure()};
   provider_ = std::move(*provider);
-  auto domain = transport::Domain::create(provider_, params_);
+  auto domain = transport::Domain::create(provider_, params_, transport::kMaxRails);
   if (!domain) {
     const Status status = domain.failure();
     return Failure{to_noria_status(status.code()),

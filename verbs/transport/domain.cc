@@ -262,6 +262,7 @@ Result<std::unique_ptr<Domain>> Domain::create(
   std::vector<std::shared_ptr<Port>> ports;
   for (const verbs::PortInfo& info : provider->ports()) {
     if (!info.is_active || ports.size() == std::clamp(rails, 1u, kMaxRails)) continue;
+    if (!ports.empty() && ports.front()->device().info.is_ethernet != info.is_ethernet) continue;
     NORIA_TRY_ASSIGN(std::shared_ptr<Port> port, Port::open(provider, info));
     ports.push_back(std::move(port));
   }

@@ -33,7 +33,8 @@ enum class Watched : bool { no, yes };
 
 class Domain {
  public:
-  // Opens the first `rails` active ports of the provider (at most kMaxRails; 0 takes one).
+  // Opens the first active port of the provider and those of its kind (InfiniBand or Ethernet), in
+  // order, `rails` in all (at most kMaxRails; 0 takes one).
   // `params` is copied where needed. Fails with Code::device_lost when no port is active.
   static Result<std::unique_ptr<Domain>> create(
       const std::shared_ptr<const verbs::Provider>& provider, const Params& params,
