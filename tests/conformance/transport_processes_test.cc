@@ -13,14 +13,18 @@ using test::run_pair;
 using test::TransportEnd;
 
 TEST(Transport_processes, Carry_messages_of_all_sizes) {
-  static constexpr std::array<uint64_t, 8> kSizes{0, 1, 64, 4097, 64_KiB, 1_MiB + 5, 8_MiB, 64_MiB};
-  const auto sender = [](Post& post) {
+  const auto sizes_of = [](const TransportEnd& end) {
+    const uint64_t longest = test::longest_message(*end.provider);
+    return std::array<uint64_t, 8>{0, 1, 64, 4097, 64_KiB, 1_MiB + 5, longest / 8, longest};
+  };
+  const auto sender = [&](Post& post) {
     TransportEnd end;
     ASSERT_NO_FATAL_FAILURE(end.connect(post.peer, "the receiver"));
-    std::vector<std::byte> memory(64_MiB);
+    const auto sizes = sizes_of(end);
+    std::vector<std::byte> memory(sizes.back());
     auto region = end.domain->register_region(memory.data(), memory.size());
     ASSERT_TRUE(region.is_ok());
-    for (const uint64_t bytes : kSizes) {
+    for (const uint64_t bytes : sizes) {
       test::paint(memory.data(), bytes, bytes);
       Request* sent = nullptr;
       ASSERT_TRUE(end.poll_until([&] {
@@ -32,13 +36,14 @@ TEST(Transport_processes, Carry_messages_of_all_sizes) {
     }
     post.peer.meet();
   };
-  const auto receiver = [](Post& post) {
+  const auto receiver = [&](Post& post) {
     TransportEnd end;
     ASSERT_NO_FATAL_FAILURE(end.listen(post.peer, "the sender"));
-    std::vector<std::byte> memory(64_MiB);
+    const auto sizes = sizes_of(end);
+    std::vector<std::byte> memory(sizes.back());
     auto region = end.domain->register_region(memory.data(), memory.size());
     ASSERT_TRUE(region.is_ok());
-    for (const uint64_t bytes : kSizes) {
+    for (const uint64_t bytes : sizes) {
       Request* received = end.recv->try_recv(*region, 0, memory.size());
       ASSERT_NE(received, nullptr);
       ASSERT_TRUE(end.poll_until([&] { return received->is_done(); })) << end.recv->describe();

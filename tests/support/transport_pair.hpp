@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,8 +16,10 @@
 
 #include "base/clock.hpp"
 #include "base/params.hpp"
+#include "base/units.hpp"
 #include "tests/support/pattern.hpp"
 #include "verbs/api.hpp"
+#include "verbs/device.hpp"
 #include "verbs/provider.hpp"
 #include "verbs/transport/domain.hpp"
 #include "verbs/transport/listener.hpp"
@@ -45,6 +48,19 @@ inline std::unique_ptr<transport::Domain> make_domain(
   auto domain = transport::Domain::create(provider, params, rails);
   EXPECT_TRUE(domain.is_ok()) << to_string(domain.failure().code());
   return domain.is_ok() ? std::move(*domain) : nullptr;
+}
+
+// The longest message that all ports take in one work request, 64 MiB at most; longer ones are not
+// carried.
+inline uint64_t longest_message(const verbs::Provider& provider) {
+  uint64_t bytes = 64_MiB;
+  for (const verbs::PortInfo& info : provider.ports()) {
+    if (!info.is_active) continue;
+    const auto port = verbs::open_port(provider, info);
+    EXPECT_TRUE(port.is_ok());
+    if (port.is_ok()) bytes = std::min(bytes, uint64_t{port->attr.max_msg_sz});
+  }
+  return bytes;
 }
 
 struct Connected {
