@@ -53,6 +53,17 @@ class NetControl {
   std::string peer_;
 };
 
+// Runs one side; what it throws, the other side hears.
+template <class Side>
+void with_news(NetControl& control, Side side) {
+  try {
+    side();
+  } catch (const ToolError& error) {
+    control.send_failure(error);
+    throw;
+  }
+}
+
 // On every interface.
 Fd listen_for_client(uint16_t port);
 NetControl accept_client(const Fd& listener);

@@ -254,17 +254,6 @@ void ask(NetControl& control, const Options& options) {
   report.end();
 }
 
-// Runs one side; what it throws, the other side hears.
-template <class Side>
-void with_news(NetControl& control, Side side) {
-  try {
-    side();
-  } catch (const ToolError& error) {
-    control.send_failure(error);
-    throw;
-  }
-}
-
 // The first client that asks for what can be. Each other one is refused with a line on both sides.
 NetControl wait_for_client(const Fd& listener, const CLI::App& app, Options* options) {
   while (true) {

@@ -2,7 +2,9 @@
 // ib_write_bw counts writes: one hot buffer on each side, a window of messages under way, timed by
 // the sender from the first post to the last completion; over as many ports as are asked for.
 //
-// Its parent forks one child, which receives; each has a domain of its own. The receiver spins for
+// Both on this machine: the parent forks one child, which receives. Or one on each of two hosts: a
+// receiver that waits with --serve, and a sender that names its host. Each has a domain of its own.
+// The receiver spins for
 // a while and then sleeps, as the ring's driver does: the target of ib_write_bw sleeps all the
 // time.
 
@@ -19,7 +21,9 @@
 #include "base/units.hpp"
 #include "perf/command_line.hpp"
 #include "perf/machine.hpp"
+#include "perf/net_control.hpp"
 #include "verbs/transport/domain.hpp"
+#include "verbs/transport/interfaces.hpp"
 #include "verbs/transport/listener.hpp"
 
 namespace noria::perf {
@@ -105,14 +109,29 @@ class Window {
 struct Options {
   uint64_t bytes = 0, messages = 0;
   unsigned rails = 1;
+  std::string host;  // of the receiver; empty: here
+  bool serves = false;
+  uint16_t port = 18516;
+
+  bool is_local() const { return host.empty() && !serves; }
 };
 
-void receive(int peer, const Options& options) {
+// An address of this host that the sender reaches.
+std::string own_address(const Options& options) {
+  if (options.is_local()) return "127.0.0.1";
+  const auto interface =
+      transport::choose_interface(transport::list_interfaces(), params_of_environment());
+  if (!interface) give_up(interface.failure());
+  return interface->host;
+}
+
+void receive(NetControl& peer, const Options& options) {
   const Endpoint end(options.bytes, options.rails, true);
-  auto listener = transport::Listener::open(*end.domain, "127.0.0.1", {.peer_name = "the sender"});
-  if (!listener) give_up("cannot listen on 127.0.0.1");
+  const std::string address = own_address(options);
+  auto listener = transport::Listener::open(*end.domain, address, {.peer_name = "the sender"});
+  if (!listener) give_up("cannot listen on " + address);
   const transport::Handle handle = (*listener)->handle();
-  if (::write(peer, handle.bytes.data(), handle.bytes.size()) != sizeof handle) return;
+  peer.send({reinterpret_cast<const char*>(handle.bytes.data()), handle.bytes.size()});
   std::unique_ptr<transport::RecvConnection> connection;
   end.poll_to(1, [&] {
     auto accepted = (*listener)->try_accept();
@@ -125,17 +144,19 @@ void receive(int peer, const Options& options) {
   end.poll_to(goal, [&] {
     return window.advance(goal, [&] { return connection->try_recv(end.region, 0, options.bytes); });
   });
-  static_cast<void>(::write(peer, "", 1));  // the sender may close, or is gone already
+  peer.send("");  // the sender may close
 }
 
 // Messages a second.
-double send(int peer, const Options& options) {
+double send(NetControl& peer, const Options& options) {
   const Endpoint end(options.bytes, options.rails, false);
+  const std::string told = peer.receive();
   transport::Handle handle;
-  if (::recv(peer, handle.bytes.data(), handle.bytes.size(), MSG_WAITALL) != sizeof handle)
-    throw ToolError(Exit::peer, "the receiver ended before it listened");
+  if (told.size() != handle.bytes.size())
+    throw ToolError(Exit::peer, peer.peer() + " is no transport_bw of this version");
+  std::memcpy(handle.bytes.data(), told.data(), told.size());
   auto connector = transport::Connector::start(*end.domain, handle, {.peer_name = "the receiver"});
-  if (!connector) give_up("cannot connect to 127.0.0.1");
+  if (!connector) give_up("cannot connect to the receiver");
   std::unique_ptr<transport::SendConnection> connection;
   end.poll_to(1, [&] {
     auto finished = (*connector)->try_finish();
@@ -154,41 +175,71 @@ double send(int peer, const Options& options) {
   const Nanoseconds start = now_ns();
   send_to(kWarmups + options.messages);
   const Nanoseconds time = now_ns() - start;
-  char all = 0;
-  if (::read(peer, &all, 1) != 1) throw ToolError(Exit::peer, "the receiver gave up");
+  peer.receive();
   return static_cast<double>(options.messages) * 1e9 / static_cast<double>(time);
+}
+
+double send_to_child(const Options& options) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    give_up(std::string("no socket pair: ") + std::strerror(errno));
+  Fd mine(ends[0]), theirs(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) give_up(std::string("no second process: ") + std::strerror(errno));
+  if (child == 0) {
+    mine.reset();
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    NetControl control(std::move(theirs), "the sender");
+    with_news(control, [&] { receive(control, options); });
+    ::_exit(0);
+  }
+  theirs.reset();
+  NetControl control(std::move(mine), "the receiver");
+  const double rate = send(control, options);
+  ::waitpid(child, nullptr, 0);
+  return rate;
 }
 
 int body(int argc, char** argv) {
   CLI::App app(
       "Prints one number: messages a second that the transport carries between two processes,\n"
       "64 under way, from one hot buffer into another.\n"
+      "  transport_bw             both on this machine\n"
+      "  transport_bw --serve     the receiver: waits for a sender, once; its flags are the "
+      "sender's\n"
+      "  transport_bw HOST        the sender\n"
       "Exit: 0, 2 usage, 3 no device, 4 the other process was lost.",
       kName);
   std::string bytes = "65536";
   Options options{.messages = 10000};
+  app.add_option("HOST", options.host, "where the receiver runs");
+  app.add_flag("--serve", options.serves, "receive from a sender on another host");
+  app.add_option("-p,--port", options.port, "of the receiver (18516)")
+      ->check(whole_number(1, 65535));
   app.add_option("--bytes", bytes, "of a message (64K)")->transform(byte_size(1, 1_GiB));
   app.add_option("--messages", options.messages, "how many (10000)")
       ->check(whole_number(1, uint64_t{1} << 40));
   app.add_option("--rails", options.rails, "the first so many ports (1)")
       ->check(whole_number(1, transport::kMaxRails));
   if (parse_command_line(app, argc, argv)) return 0;
+  if (options.serves && !options.host.empty())
+    throw usage_error("--serve and HOST exclude each other");
   params_of_environment();
   options.bytes = std::stoull(bytes);
 
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    give_up(std::string("no socket pair: ") + std::strerror(errno));
-  const pid_t child = ::fork();
-  if (child < 0) give_up(std::string("no second process: ") + std::strerror(errno));
-  ::close(ends[child == 0 ? 0 : 1]);
-  if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    receive(ends[1], options);
+  if (options.serves) {
+    const Fd listener = listen_for_client(options.port);
+    NetControl control = accept_client(listener);
+    with_news(control, [&] { receive(control, options); });
     return 0;
   }
-  const double rate = send(ends[0], options);
-  ::waitpid(child, nullptr, 0);
+  double rate = 0;
+  if (options.is_local()) {
+    rate = send_to_child(options);
+  } else {
+    NetControl control = connect_to_server(options.host, options.port);
+    with_news(control, [&] { rate = send(control, options); });
+  }
   std::printf("%.6g\n", rate);
   return 0;
 }
