@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""The transport against perftest between the two guests, in turn, and two rails against one.
+
+    tests/soft_roce/figures.py [--rounds 5] [--seconds 1]
+
+Both with 64 messages under way from one hot buffer into another. Emulated processors: the ratios
+tell something, the rates do not. Exit: 0, 3 this machine runs no guests, 4 a program failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import sys
+
+sys.dont_write_bytecode = True
+from bed import Bed, JobFailed, Unavailable
+
+_SIZES = [65536, 262144, 1048576]
+_PILOT_RATE = 40e6  # bytes a second, for how many messages make a second
+
+
+def _pair(bed: Bed, port: int, server: str, client: str) -> str:
+    """What the client wrote."""
+    jobs = [bed.start(0, server)]
+    bed.await_listener(0, port)
+    jobs.append(bed.start(1, client))
+    if any(Bed.wait_all(jobs, 60)):
+        raise JobFailed("\n".join(job.output() for job in jobs))
+    return jobs[1].output()
+
+
+def _perftest(bed: Bed, size: int, messages: int) -> float:
+    """Bytes a second."""
+    command = f"ib_send_bw -d rxe0 -x 1 -F -t 64 -r 128 -s {size} -n {messages}"
+    row = re.search(rf"^ *{size} .*$", _pair(bed, 18515, command, f"{command} $PEER"), re.M)
+    return float(row[0].split()[3]) * 2**20
+
+
+def _transport(bed: Bed, size: int, messages: int, rails: int) -> float:
+    flags = f"--bytes {size} --messages {messages} --rails {rails}"
+    return float(_pair(bed, 18516, f"transport_bw --serve {flags}",
+                       f"transport_bw $PEER {flags}")) * size
+
+
+def _measure(bed: Bed, rounds: int, seconds: float) -> None:
+    print("| bytes | ib_send_bw | transport | ratio | two rails | two rails / one |\n"
+          "|---:|---:|---:|---:|---:|---:|")
+    for size in _SIZES:
+        messages = max(64, int(_PILOT_RATE * seconds / size))
+        rows = []
+        for _ in range(rounds):
+            one = _transport(bed, size, messages, 1)
+            rows.append((_perftest(bed, size, messages), one, _transport(bed, size, messages, 2)))
+        median = statistics.median
+        perftest, one, two = (median(column) * 1e-6 for column in zip(*rows))
+        print(f"| {size} | {perftest:.1f} MB/s | {one:.1f} MB/s "
+              f"| {median(r[1] / r[0] for r in rows):.2f} | {two:.1f} MB/s "
+              f"| {median(r[2] / r[1] for r in rows):.2f} |", flush=True)
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="tests/soft_roce/figures.py", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="of which the median is taken (5)")
+    parser.add_argument("--seconds", type=float, default=1, help="of each measurement, about (1)")
+    options = parser.parse_args(words)
+    if options.rounds < 1 or options.seconds <= 0:
+        parser.error("--rounds and --seconds are above 0")
+    try:
+        with Bed() as bed:
+            _measure(bed, options.rounds, options.seconds)
+    except Unavailable as error:
+        print(f"figures: {error}", file=sys.stderr)
+        return 3
+    except JobFailed as error:
+        print(f"figures: {error}", file=sys.stderr)
+        return 4
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
