@@ -81,10 +81,9 @@ void get_choice(void* context, int collective, size_t bytes, float* costs, int a
   if (tuner->tears_lines && tuner::ignore_ll128(all)) on_ll128_alone(*tuner);
   if (!is_collective(collective)) return;
   const tuner::Decision decision =
-      tuner::decide(tuner->setup->tuning.table, tuner->index,
+      tuner::choose(tuner->setup->tuning.table, tuner->index,
                     static_cast<tuner::Collective>(collective), bytes, all);
   if (!decision.is_ours()) return;
-  all.of(*decision.row) = 0;
   if (channels != nullptr && decision.row->channels != 0) *channels = decision.row->channels;
 }
 

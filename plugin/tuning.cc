@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <filesystem>
 
 #include "base/dl.hpp"
 #include "base/log.hpp"
@@ -45,22 +44,11 @@ uint64_t find_nccl_version(abi::Logger logger) {
   return static_cast<uint64_t>(version);
 }
 
-// The tables beside this library, in an order that is the same on every node.
-std::vector<std::string> shipped_tables() {
-  const std::string folder =
-      own_folder(reinterpret_cast<const void*>(&shipped_tables)) + "noria/tables";
-  std::vector<std::string> paths;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error))
-    if (entry->path().extension() == ".csv") paths.push_back(entry->path().string());
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
-
 void add_shipped(const tuner::Hardware& hardware, tuner::Table* table) {
   size_t all = 0, kept = 0;
-  for (const std::string& path : shipped_tables()) {
+  const std::string folder =
+      own_folder(reinterpret_cast<const void*>(&add_shipped)) + tuner::kTablesFolder;
+  for (const std::string& path : tuner::tables_in(folder)) {
     auto shipped = tuner::read_table(path);
     if (!shipped) {
       log(LogLevel::warn, "noria: a table that came with it is left out: %s",

@@ -38,6 +38,13 @@ Decision decide(const Table& table, const Index& index, Collective collective, u
   return decision;
 }
 
+Decision choose(const Table& table, const Index& index, Collective collective, uint64_t bytes,
+                const Costs& costs) {
+  const Decision decision = decide(table, index, collective, bytes, costs);
+  if (decision.is_ours()) costs.of(*decision.row) = 0;
+  return decision;
+}
+
 bool ignore_ll128(const Costs& costs) {
   const auto ll128 = static_cast<uint32_t>(Protocol::ll128);
   if (costs.protocols <= ll128) return false;

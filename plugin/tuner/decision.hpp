@@ -61,6 +61,10 @@ struct Decision {
 NORIA_HOT Decision decide(const Table& table, const Index& index, Collective collective,
                           uint64_t bytes, const Costs& costs);
 
+// The same, and what follows of it: where the choice is ours its cost becomes 0, below all others.
+NORIA_HOT Decision choose(const Table& table, const Index& index, Collective collective,
+                          uint64_t bytes, const Costs& costs);
+
 // What LL128 costs is ignored, unless nothing else is left to NCCL: returns whether that is so.
 NORIA_HOT bool ignore_ll128(const Costs& costs);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "base/fingerprint.hpp"
@@ -39,6 +40,16 @@ Result<Table, std::string> read_table(const std::string& path) {
   if (!file.is_open() || file.bad()) return path + ": cannot be read";
   text.resize(static_cast<size_t>(file.gcount()));
   return parse_table(text, path);
+}
+
+std::vector<std::string> tables_in(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error))
+    if (entry->path().extension() == ".csv") paths.push_back(entry->path().string());
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 bool is_for(const Row& row, const Hardware& hardware) {

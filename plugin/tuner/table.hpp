@@ -94,6 +94,16 @@ Result<Table, std::string> parse_table(std::string_view text, const std::string&
 // Of a regular file; whatever else stands at the path is refused.
 Result<Table, std::string> read_table(const std::string& path);
 
+// Where the tables that come with noria lie, beside its libraries.
+inline constexpr const char* kTablesFolder = "noria/tables";
+// The tables of a folder, in an order that is the same on every node; none where there is no folder.
+std::vector<std::string> tables_in(const std::string& folder);
+
+// Single values as a row has them: "ib400", and "2.30.7" as 23007. False leaves no promise of the
+// output.
+bool parse_link(std::string_view text, Link* out);
+bool parse_nccl_version(std::string_view text, uint64_t* out);
+
 // A line without its end, and a whole file.
 std::string text_of(const Row& row);
 std::string text_of(const Table& table);

@@ -62,17 +62,6 @@ bool read_sizes(std::string_view text, Range* out) {
   return true;
 }
 
-bool read_link(std::string_view text, Link* out) {
-  if (text == "*") return *out = Link(), true;
-  out->kind = text.starts_with("ib") ? LinkKind::infiniband : LinkKind::ethernet;
-  if (out->kind == LinkKind::ethernet && !text.starts_with("eth")) return false;
-  text.remove_prefix(out->kind == LinkKind::infiniband ? 2 : 3);
-  uint64_t gbit = 0;
-  if (!text.empty() && (!read_count(text, &gbit) || gbit == 0 || gbit > 100'000)) return false;
-  out->gbit = static_cast<uint32_t>(gbit);
-  return true;
-}
-
 template <class Word>
 bool read_word(std::string_view text, Word* out) {
   const auto found = find_word<Word>(text);
@@ -145,7 +134,7 @@ const Column kColumns[]{
      [](const Row& row) { return counts_text(row.ranks_per_node); }, kCounts},
     {"nics", [](View text, Row* row) { return read_counts(text, &row->nics); },
      [](const Row& row) { return counts_text(row.nics); }, kCounts},
-    {"link", [](View text, Row* row) { return read_link(text, &row->link); },
+    {"link", [](View text, Row* row) { return parse_link(text, &row->link); },
      [](const Row& row) { return link_text(row.link); }, "ib400, eth100, ib, eth or *"},
     {"gpu",
      [](View text, Row* row) {
@@ -369,6 +358,21 @@ class Parser {
 };
 
 }  // namespace
+
+bool parse_link(std::string_view text, Link* out) {
+  if (text == "*") return *out = Link(), true;
+  out->kind = text.starts_with("ib") ? LinkKind::infiniband : LinkKind::ethernet;
+  if (out->kind == LinkKind::ethernet && !text.starts_with("eth")) return false;
+  text.remove_prefix(out->kind == LinkKind::infiniband ? 2 : 3);
+  uint64_t gbit = 0;
+  if (!text.empty() && (!read_count(text, &gbit) || gbit == 0 || gbit > 100'000)) return false;
+  out->gbit = static_cast<uint32_t>(gbit);
+  return true;
+}
+
+bool parse_nccl_version(std::string_view text, uint64_t* out) {
+  return read_first_version(text, out);
+}
 
 Result<Table, std::string> parse_table(std::string_view text, const std::string& file) {
   return Parser(text, file).parse();
