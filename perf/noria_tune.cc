@@ -19,7 +19,9 @@ struct Command {
 };
 
 constexpr Command kCommands[]{
+    {"buckets", &tune_buckets, "which bucket size and schedule a model wants on a cluster"},
     {"check", &tune_check, "whether tables are understood, and what cannot be meant in them"},
+    {"explain", &tune_explain, "which algorithm and protocol an operation gets, and why"},
     {"fit", &tune_fit, "a table from what nccl-tests measured, and how well it fits"},
     {"plot", &tune_plot, "bus bandwidth by size, measured and modelled, as SVG"},
     {"regret", &tune_regret, "how much slower a table's choices are than the best measured"},

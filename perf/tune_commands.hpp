@@ -8,7 +8,9 @@
 
 namespace noria::perf {
 
+int tune_buckets(int argc, char** argv);
 int tune_check(int argc, char** argv);
+int tune_explain(int argc, char** argv);
 int tune_fit(int argc, char** argv);
 int tune_plot(int argc, char** argv);
 int tune_regret(int argc, char** argv);

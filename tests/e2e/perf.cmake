@@ -24,6 +24,10 @@ if(TARGET all_reduce_perf)
     NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/"
     NORIA_TABLES="${CMAKE_SOURCE_DIR}/plugin/tuner/tables")
   add_dependencies(noria_tune_fit_test noria_tune)
+  noria_test(NAME noria_tune_explain_test LABELS e2e
+             SOURCES e2e/noria_tune_explain_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
+  target_compile_definitions(noria_tune_explain_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
+  add_dependencies(noria_tune_explain_test noria_tune choice_time)
   # no-sanitizer: programs that are not instrumented cannot load an instrumented library.
   noria_test(NAME noria_soft_test LABELS e2e no-sanitizer SOURCES e2e/noria_soft_test.cc e2e/tool_runs.cc
              LIBS noria_perf_pure)

@@ -1,0 +1,210 @@
+// noria_tune explain: which algorithm and protocol one operation gets on a cluster, and why.
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "perf/command_line.hpp"
+#include "perf/format_text.hpp"
+#include "perf/tune_commands.hpp"
+#include "perf/tuned_cluster.hpp"
+
+namespace noria::perf {
+namespace {
+
+namespace tuner = plugin::tuner;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kHelp =
+    "Says which algorithm and protocol an operation gets on a cluster, and why: what NCCL 2.30's "
+    "own "
+    "cost model chooses, what the tuner makes of it by a table, which row that was, and how long "
+    "it is thought to take. It decides by the plugin's own code; the costs that NCCL would hand it "
+    "are "
+    "modelled, for nodes of GPUs behind one NVSwitch and NICs beside them.\n"
+    "  noria_tune explain --nodes 16 --gpus 8 --bytes 25MiB --table ours.csv\n"
+    "Exit: 0 all right, 2 usage, or a file that is no table.";
+
+struct Question {
+  tuner::Collective collective{};
+  uint64_t bytes = 0;
+};
+
+double bus_gbs(const Question& question, double ranks, double us) {
+  double factor = 1;
+  if (question.collective == tuner::Collective::all_reduce) factor = 2 * (ranks - 1) / ranks;
+  if (question.collective == tuner::Collective::all_gather ||
+      question.collective == tuner::Collective::reduce_scatter)
+    factor = (ranks - 1) / ranks;
+  return static_cast<double>(question.bytes) / (1000 * us) * factor;
+}
+
+std::string source_of(const TunedCluster& cluster, const Chosen& chosen) {
+  return chosen.row != nullptr ? cluster.place_of(*chosen.row) : "NCCL's model";
+}
+
+const char* name_of(tuner::Reason reason) {
+  switch (reason) {
+    case tuner::Reason::no_row: return "no_row";
+    case tuner::Reason::same: return "same";
+    case tuner::Reason::too_small_gain: return "too_small_gain";
+    case tuner::Reason::override: return "override";
+  }
+  return "?";
+}
+
+std::string why_no_row(const TunedCluster& cluster, const Fitting& fitting) {
+  if (!cluster.has_table()) return "there is no table: NCCL chooses";
+  if (!fitting.rows.empty())
+    return format_text("what the %zu rows that fit choose NCCL does not use here: NCCL chooses",
+                       fitting.rows.size());
+  return format_text(
+      "no row fits: of %zu, %zu are of other collectives, %zu for other hardware, %zu for other "
+      "numbers of nodes or of ranks on them, %zu for other sizes; NCCL chooses",
+      fitting.all, fitting.other_collective, fitting.other_hardware, fitting.other_communicator,
+      fitting.other_size);
+}
+
+std::string why(const TunedCluster& cluster, const Question& question, const Explained& explained,
+                const Fitting& fitting) {
+  const tuner::Decision& decision = explained.decision;
+  if (decision.reason == tuner::Reason::no_row) return why_no_row(cluster, fitting);
+  const std::string place = cluster.place_of(*decision.row);
+  if (decision.reason == tuner::Reason::same)
+    return place + " is the first row that fits, and NCCL's own choice is the same";
+  if (decision.reason == tuner::Reason::override)
+    return place + " is the first row that fits and that NCCL can do";
+  return place +
+         format_text(
+             " is the first that fits, but is not better by more than %g %%: it "
+             "predicts %.1f us, and ",
+             decision.row->max_regret * 100, decision.row->predicted_us(question.bytes)) +
+         cluster.place_of(*other) +
+         format_text(" %.1f us for NCCL's choice, which stands",
+                     other->predicted_us(question.bytes));
+}
+
+Json cost_json(float us) { return us >= 0 ? Json(us) : Json(); }
+
+Json chosen_json(const TunedCluster& cluster, const Chosen& chosen) {
+  return {{"algorithm", tuner::name_of(chosen.algorithm)},
+          {"protocol", tuner::name_of(chosen.protocol)},
+          {"channels", chosen.channels},
+          {"us", chosen.us},
+          {"us_source", source_of(cluster, chosen)}};
+}
+
+Json graph_json(const tuner::Graph& graph) {
+  return {
+      {"channels", graph.channels}, {"intra_gbs", graph.intra_gbs}, {"inter_gbs", graph.inter_gbs}};
+}
+
+Json json_of(const TunedCluster& cluster, const Question& question, const Explained& explained) {
+  const tuner::Cluster& facts = cluster.model().cluster();
+  const tuner::Graphs& graphs = cluster.model().graphs();
+  const Fitting fitting = cluster.fitting(question.collective, question.bytes);
+  Json costs = Json::array();
+  for (size_t cell = 0; cell < tuner::kCells; ++cell)
+    costs.push_back({{"algorithm", tuner::kAlgorithms[cell / tuner::kProtocols.size()]},
+                     {"protocol", tuner::kProtocols[cell % tuner::kProtocols.size()]},
+                     {"nccl_us", cost_json(explained.before.us[cell])},
+                     {"noria_us", cost_json(explained.after.us[cell])}});
+  Json rows = Json::array();
+  for (const tuner::Row* const row : fitting.rows)
+    rows.push_back({{"place", cluster.place_of(*row)}, {"text", text_of(*row)}});
+  const tuner::Row* const row = explained.decision.row;
+  return {{"collective", tuner::name_of(question.collective)},
+          {"bytes", question.bytes},
+          {"nodes", facts.nodes},
+          {"ranks_per_node", facts.ranks_per_node},
+          {"hardware", text_of(cluster.hardware())},
+          {"ring", graph_json(graphs.ring)},
+          {"nvls", graph_json(graphs.nvls)},
+          {"costs", costs},
+          {"nccl", chosen_json(cluster, explained.nccl)},
+          {"noria", chosen_json(cluster, explained.ours)},
+          {"reason", name_of(explained.decision.reason)},
+          {"why", why(cluster, question, explained, fitting)},
+          {"row", row != nullptr ? Json{{"place", cluster.place_of(*row)},
+                                        {"provenance", row->provenance},
+                                        {"text", text_of(*row)}}
+                                 : Json()},
+          {"rows", rows},
+          {"rows_left_out",
+           {{"other_collective", fitting.other_collective},
+            {"other_hardware", fitting.other_hardware},
+            {"other_communicator", fitting.other_communicator},
+            {"other_size", fitting.other_size}}}};
+}
+
+std::string cost_text(float us) { return us >= 0 ? format_text("%.1f", us) : "-"; }
+
+void print_costs(const Explained& explained) {
+  std::printf("%-14s %-8s %14s %14s\n", "algorithm", "protocol", "NCCL us", "with noria us");
+  for (size_t cell = 0; cell < tuner::kCells; ++cell) {
+    const float before = explained.before.us[cell], after = explained.after.us[cell];
+    if (before < 0 && after < 0) continue;
+    std::printf("%-14s %-8s %14s %14s\n",
+                std::string(tuner::kAlgorithms[cell / tuner::kProtocols.size()]).c_str(),
+                std::string(tuner::kProtocols[cell % tuner::kProtocols.size()]).c_str(),
+                cost_text(before).c_str(), cost_text(after).c_str());
+  }
+}
+
+void print_chosen(const char* who, const TunedCluster& cluster, const Question& question,
+                  const Chosen& chosen) {
+  const auto ranks = static_cast<double>(cluster.model().cluster().ranks());
+  const std::string channels =
+      chosen.channels != 0 ? " over " + std::to_string(chosen.channels) + " channels" : "";
+  std::printf("%s: %s%s, %.1f us, %.1f GB/s of the bus (%s)\n", who, text_of(chosen).c_str(),
+              channels.c_str(), chosen.us, bus_gbs(question, ranks, chosen.us),
+              source_of(cluster, chosen).c_str());
+}
+
+void print(const TunedCluster& cluster, const Question& question, const Explained& explained) {
+  const tuner::Graphs& graphs = cluster.model().graphs();
+  const Fitting fitting = cluster.fitting(question.collective, question.bytes);
+  std::printf("%s of %s bytes on %s\n", std::string(tuner::name_of(question.collective)).c_str(),
+              detail::bytes_text(question.bytes, "bytes").c_str(), cluster.text().c_str());
+  std::printf("NCCL's rings and trees: %s", text_of(graphs.ring).c_str());
+  if (graphs.nvls.channels != 0) std::printf("; NVLS: %s", text_of(graphs.nvls).c_str());
+  std::printf("\n\n");
+  print_costs(explained);
+  std::printf("\n");
+  print_chosen("NCCL alone", cluster, question, explained.nccl);
+  print_chosen("with noria", cluster, question, explained.ours);
+  std::printf("why: %s\n", why(cluster, question, explained, fitting).c_str());
+  for (const tuner::Row* const row : fitting.rows)
+    std::printf("row %s: %s\n", cluster.place_of(*row).c_str(), text_of(*row).c_str());
+}
+
+}  // namespace
+
+int tune_explain(int argc, char** argv) {
+  ClusterFlags flags;
+  std::string collective = "all_reduce";
+  Question question;
+  bool is_json = false;
+  CLI::App app(kHelp, "noria_tune explain");
+  add_cluster_flags(app, &flags);
+  app.add_option("--bytes", question.bytes, "of the whole message, as nccl-tests counts it: 25MiB")
+      ->required()
+      ->transform(byte_size(1, uint64_t{1} << 50));
+  app.add_option("--coll", collective, "the collective")->capture_default_str();
+  app.add_flag("--json", is_json, "print JSON");
+  if (parse_command_line(app, argc, argv)) return 0;
+
+  const auto found = tuner::find_word<tuner::Collective>(collective);
+  if (!found)
+    throw usage_error("--coll: '" + collective + "' is not accepted; it takes " +
+                      tuner::choices_text<tuner::Collective>());
+  question.collective = *found;
+  const TunedCluster cluster = TunedCluster::make(flags);
+  const Explained explained = cluster.explain(question.collective, question.bytes);
+  if (is_json)
+    std::printf("%s\n", json_of(cluster, question, explained).dump(2).c_str());
+  else
+    print(cluster, question, explained);
+  return 0;
+}
+
+}  // namespace noria::perf
