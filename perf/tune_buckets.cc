@@ -29,12 +29,12 @@ double mib(uint64_t bytes) { return static_cast<double>(bytes) / 1_MiB; }
 void print_costs(const TunedCluster& cluster) {
   const double peak = bus_gbs_of(cluster, kPeakBytes, all_reduce_of(cluster, kPeakBytes).us);
   std::printf("\nan all-reduce there\n%8s %10s %10s %9s  %s\n", "MiB", "us", "bus GB/s", "of most",
-              "choice");
+              "choice (who predicts it)");
   for (const uint64_t bytes : {1_MiB, 2_MiB, 5_MiB, 10_MiB, 25_MiB, 50_MiB, 100_MiB, 200_MiB}) {
     const Chosen chosen = all_reduce_of(cluster, bytes);
     const double gbs = bus_gbs_of(cluster, bytes, chosen.us);
-    std::printf("%8g %10.1f %10.1f %7.0f %%  %s\n", mib(bytes), chosen.us, gbs, 100 * gbs / peak,
-                text_of(chosen).c_str());
+    std::printf("%8g %10.1f %10.1f %7.0f %%  %s (%s)\n", mib(bytes), chosen.us, gbs,
+                100 * gbs / peak, text_of(chosen).c_str(), cluster.source_of(chosen).c_str());
   }
   std::printf("\nfrom this size on, bytes\n");
   for (const Crossover& crossover : crossovers(cluster, 8, kPeakBytes))
@@ -47,13 +47,15 @@ void print_nodes(const TunedCluster& cluster) {
   std::vector<uint64_t> numbers;
   for (uint64_t nodes = 1; nodes < last; nodes *= 2) numbers.push_back(nodes);
   numbers.push_back(last);
-  std::printf("\n25 MiB\n%8s %10s %10s  %s\n", "nodes", "us", "bus GB/s", "choice");
+  std::printf("\n25 MiB\n%8s %10s %10s  %s\n", "nodes", "us", "bus GB/s",
+              "choice (who predicts it)");
   for (const uint64_t nodes : numbers) {
     if (nodes * cluster.model().cluster().ranks_per_node < 2) continue;
     const TunedCluster scaled = cluster.of_nodes(nodes);
     const Chosen chosen = all_reduce_of(scaled, kUsualBucket);
-    std::printf("%8llu %10.1f %10.1f  %s\n", static_cast<unsigned long long>(nodes), chosen.us,
-                bus_gbs_of(scaled, kUsualBucket, chosen.us), text_of(chosen).c_str());
+    std::printf("%8llu %10.1f %10.1f  %s (%s)\n", static_cast<unsigned long long>(nodes), chosen.us,
+                bus_gbs_of(scaled, kUsualBucket, chosen.us), text_of(chosen).c_str(),
+                scaled.source_of(chosen).c_str());
   }
 }
 

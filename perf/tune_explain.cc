@@ -38,10 +38,6 @@ double bus_gbs(const Question& question, double ranks, double us) {
   return static_cast<double>(question.bytes) / (1000 * us) * factor;
 }
 
-std::string source_of(const TunedCluster& cluster, const Chosen& chosen) {
-  return chosen.row != nullptr ? cluster.place_of(*chosen.row) : "NCCL's model";
-}
-
 const char* name_of(tuner::Reason reason) {
   switch (reason) {
     case tuner::Reason::no_row: return "no_row";
@@ -73,13 +69,16 @@ std::string why(const TunedCluster& cluster, const Question& question, const Exp
     return place + " is the first row that fits, and NCCL's own choice is the same";
   if (decision.reason == tuner::Reason::override)
     return place + " is the first row that fits and that NCCL can do";
+  const tuner::Row* const other = decision.row_of_nccl;
+  if (other == nullptr || !other->is_predicted || !decision.row->is_predicted)
+    return place +
+           " is the first row that fits, but is modelled, and no row predicts how long "
+           "NCCL's own choice takes, which stands";
   return place +
-         format_text(
-             " is the first that fits, but is not better by more than %g %%: it "
-             "predicts %.1f us, and ",
-             decision.row->max_regret * 100, decision.row->predicted_us(question.bytes)) +
-         cluster.place_of(*other) +
-         format_text(" %.1f us for NCCL's choice, which stands",
+         format_text(" is the first row that fits, but is not better by more than %g %%: %.1f us, ",
+                     decision.row->max_regret * 100, decision.row->predicted_us(question.bytes)) +
+         "and " + cluster.place_of(*other) +
+         format_text(" predicts %.1f us for NCCL's own choice, which stands",
                      other->predicted_us(question.bytes));
 }
 
@@ -90,7 +89,7 @@ Json chosen_json(const TunedCluster& cluster, const Chosen& chosen) {
           {"protocol", tuner::name_of(chosen.protocol)},
           {"channels", chosen.channels},
           {"us", chosen.us},
-          {"us_source", source_of(cluster, chosen)}};
+          {"us_source", cluster.source_of(chosen)}};
 }
 
 Json graph_json(const tuner::Graph& graph) {
@@ -157,7 +156,7 @@ void print_chosen(const char* who, const TunedCluster& cluster, const Question& 
       chosen.channels != 0 ? " over " + std::to_string(chosen.channels) + " channels" : "";
   std::printf("%s: %s%s, %.1f us, %.1f GB/s of the bus (%s)\n", who, text_of(chosen).c_str(),
               channels.c_str(), chosen.us, bus_gbs(question, ranks, chosen.us),
-              source_of(cluster, chosen).c_str());
+              cluster.source_of(chosen).c_str());
 }
 
 void print(const TunedCluster& cluster, const Question& question, const Explained& explained) {

@@ -194,6 +194,10 @@ std::string TunedCluster::place_of(const tuner::Row& row) const {
   return "?";
 }
 
+std::string TunedCluster::source_of(const Chosen& chosen) const {
+  return chosen.row != nullptr ? place_of(*chosen.row) : "NCCL's model";
+}
+
 std::string TunedCluster::text() const {
   return std::to_string(cluster_.nodes) + (cluster_.nodes == 1 ? " node of " : " nodes of ") +
          std::to_string(cluster_.ranks_per_node) + " GPUs, " + text_of(hardware_) + ", " +

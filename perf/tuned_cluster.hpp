@@ -52,8 +52,8 @@ struct Explained {
 
 class TunedCluster {
  public:
-  // Reads the tables: of --table, or else those that the plugin reads. Throws ToolError (usage) that
-  // names flag or file.
+  // Reads the tables: of --table, or else those that the plugin reads. Throws ToolError (usage)
+  // that names flag or file.
   static TunedCluster make(const ClusterFlags& flags);
   // The same with another number of nodes.
   TunedCluster of_nodes(uint64_t nodes) const;
@@ -66,6 +66,8 @@ class TunedCluster {
   bool has_table() const { return !files_.empty(); }
   // "ours.csv:12"
   std::string place_of(const plugin::tuner::Row& row) const;
+  // Who predicts its time: a place, or "NCCL's model".
+  std::string source_of(const Chosen& chosen) const;
   std::string text() const;  // "16 nodes of 8 GPUs, ..."
 
  private:

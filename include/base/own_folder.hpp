@@ -1,4 +1,4 @@
-// own_folder: where the library or program lies that a piece of code is in, with a slash at the end.
+// own_folder: the folder of the library or program that a piece of code is in, with its last slash.
 //
 // What is shipped with noria lies beside its libraries, wherever the tree was put. Empty where the
 // loader does not say. Allocates; no system call but one readlink() for a program found on PATH.

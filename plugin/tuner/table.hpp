@@ -96,7 +96,7 @@ Result<Table, std::string> read_table(const std::string& path);
 
 // Where the tables that come with noria lie, beside its libraries.
 inline constexpr const char* kTablesFolder = "noria/tables";
-// The tables of a folder, in an order that is the same on every node; none where there is no folder.
+// The tables of a folder, in an order that is the same on every node; none where it is not there.
 std::vector<std::string> tables_in(const std::string& folder);
 
 // Single values as a row has them: "ib400", and "2.30.7" as 23007. False leaves no promise of the
