@@ -244,6 +244,7 @@ Outcome<bool> Engine::State::try_run(Kind kind, const Part* part) {
   own_.state.store(Collective::State::running, std::memory_order_relaxed);
   current_ = &own_;
   idle_since_ = 0;
+  has_warned_ = false;
   ring_->start(own_);
   drive(&own_, kNever);
   Outcome<bool> outcome = true;
@@ -418,7 +419,8 @@ void Engine::State::warn(Nanoseconds idle) {
 std::string Engine::State::owes() const {
   if (steps_ != nullptr)
     if (auto step = steps_->owes()) return std::move(*step);
-  return has_work() ? "" : "has no collective under way";
+  // Who drives a call of its own has queued none.
+  return has_work() || seat_.is_taken() ? "" : "has no collective under way";
 }
 
 // ---- ends ---------------------------------------------------------------------------------------
