@@ -47,9 +47,9 @@ NORIA_HOT inline void read_slot(std::byte* slot, uint64_t bytes, Read read,
 }
 
 // Into memory that no cache holds, a copy in longer blocks is cheaper: from some 8 KiB on memcpy()
-// takes the processor's own string copy, which does not fetch the lines that it overwrites. In turn,
-// 2 ranks on an AMD EPYC: 25 MiB in place 6 % faster, out of place 9 %; 512 KiB, whose memory the
-// caches hold, 6 to 10 % slower.
+// takes the processor's own string copy, which does not fetch the lines that it overwrites. In
+// turn, 2 ranks on an AMD EPYC: 25 MiB in place 6 % faster, out of place 9 %; 512 KiB, whose memory
+// the caches hold, 6 to 10 % slower.
 inline constexpr uint64_t kColdBlockBytes = 32768;
 
 // `block`: kSlotBlockBytes, or kColdBlockBytes.
