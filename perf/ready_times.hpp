@@ -25,7 +25,8 @@ struct ReadyTimes {
 // nothing. Arrival that is not given is reverse registration with the embeddings last.
 ReadyTimes ready_times(const Trace& trace, std::optional<double> backward_ms);
 
-// The tensors that become ready last, together, with the trace's name: nothing hides what they take.
+// The tensors that become ready last, together, under the trace's name: nothing hides what they
+// take.
 Trace tail_of(const Trace& trace, const ReadyTimes& times);
 
 // A bucket as the simulation below sees it: when its last tensor is ready, and how long it takes.
