@@ -5,32 +5,13 @@
 #include <cstring>
 #include <string>
 
+#include "tests/support/hex_bytes.hpp"
 #include "verbs/transport/handshake.hpp"
 
 namespace noria::transport::wire {
 namespace {
 
-// The bytes of a struct in hex, with runs of zeros as "0*n".
-template <class T>
-std::string hex(const T& value) {
-  unsigned char bytes[sizeof value];
-  std::memcpy(bytes, &value, sizeof value);
-  std::string text;
-  for (size_t i = 0; i < sizeof value;) {
-    size_t zeros = 0;
-    while (i + zeros < sizeof value && bytes[i + zeros] == 0) ++zeros;
-    if (!text.empty()) text += ' ';
-    if (zeros > 1) {
-      text += "0*" + std::to_string(zeros);
-      i += zeros;
-      continue;
-    }
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", bytes[i++]);
-    text += digits;
-  }
-  return text;
-}
+using test::hex;
 
 Token token() {
   Token token;
