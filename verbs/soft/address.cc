@@ -76,10 +76,35 @@ SharedAddress address_of(const SoftDevice& device) {
   return address;
 }
 
-bool is_path(const ibv_ah_attr& path, const SharedAddress& own) {
+namespace {
+bool is_described(const SharedAddress& own) { return own.lid != 0 || is_made(own.gid); }
+
+in_addr_t ipv4_of(const uint8_t* gid) {
+  in_addr_t ipv4;
+  std::memcpy(&ipv4, gid + sizeof kMapped, sizeof ipv4);
+  return ipv4;
+}
+}  // namespace
+
+bool leaves_host(const ibv_ah_attr& path, const SharedAddress& own) {
+  return !is_described(own) && path.is_global == 1 &&
+         std::memcmp(path.grh.dgid.raw, kMapped, sizeof kMapped) == 0 &&
+         std::memcmp(path.grh.dgid.raw, own.gid, sizeof own.gid) != 0;
+}
+
+in_addr_t wire_address(const ibv_ah_attr& path, const SharedAddress& own) {
+  return is_described(own) ? htonl(INADDR_LOOPBACK) : ipv4_of(path.grh.dgid.raw);
+}
+
+in_addr_t wire_address(const SharedAddress& own) {
+  return is_described(own) ? htonl(INADDR_LOOPBACK) : ipv4_of(own.gid);
+}
+
+bool is_path(const ibv_ah_attr& path, const SharedAddress& own, bool may_leave_host) {
   if (path.is_global != 0 && path.grh.sgid_index != 0) return false;
   if (own.lid != 0) return path.dlid >= 1 && path.dlid <= kLastUnicastLid;
-  // Without a description the device reaches one host.
+  if (may_leave_host && leaves_host(path, own)) return !is_made(path.grh.dgid.raw);
+  // Else a device without description reaches one host.
   return path.is_global == 1 &&
          (is_made(own.gid) ? is_made(path.grh.dgid.raw)
                            : std::memcmp(path.grh.dgid.raw, own.gid, sizeof own.gid) == 0);

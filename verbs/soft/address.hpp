@@ -9,6 +9,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <netinet/in.h>
 
 #include <string>
 #include <string_view>
@@ -24,7 +25,13 @@ SharedAddress address_of(const SoftDevice& device);
 
 // Whether a queue pair of a device at `own` may be given this path at all: as hardware, which needs
 // a GID on Ethernet and a LID on InfiniBand.
-bool is_path(const ibv_ah_attr& path, const SharedAddress& own);
+bool is_path(const ibv_ah_attr& path, const SharedAddress& own, bool may_leave_host);
+// Whether it leads to another host: only from a device without description, by its IPv4 address.
+bool leaves_host(const ibv_ah_attr& path, const SharedAddress& own);
+// The IPv4 address where the host that the path leads to is found, and our own; described devices
+// are of this host. In network byte order.
+in_addr_t wire_address(const ibv_ah_attr& path, const SharedAddress& own);
+in_addr_t wire_address(const SharedAddress& own);
 // Whether the path leads from a device at `own` to the one at `other`.
 bool leads_to(const ibv_ah_attr& path, const SharedAddress& own, const SharedAddress& other);
 

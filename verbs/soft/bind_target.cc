@@ -9,6 +9,7 @@
 #include "verbs/soft/address.hpp"
 #include "verbs/soft/device_time.hpp"
 #include "verbs/soft/engine.hpp"
+#include "verbs/soft/tcp_initiator.hpp"
 
 namespace noria::soft {
 namespace {
@@ -19,7 +20,10 @@ uint64_t packet_bytes(ibv_mtu mtu) {
   return 128ull << std::clamp<uint32_t>(mtu, IBV_MTU_256, IBV_MTU_4096);
 }
 
-bool make_ring(Qp& qp, uint32_t depth) {
+// For a target with so many receives, as it says.
+bool make_ring(Qp& qp, uint32_t said) {
+  const uint32_t depth = std::clamp(said, 1u, kMaxQueueDepth);
+  if (!std::has_single_bit(depth)) return false;
   const uint64_t offset = qp.engine.ring_room(qp.index, ring_bytes(depth));
   if (offset == Segment::kNoRoom) {
     log(LogLevel::error,
@@ -36,13 +40,29 @@ bool make_ring(Qp& qp, uint32_t depth) {
   return true;
 }
 
+// The process of our target if it has answered our call.
+Peer* call_over_tcp(Qp& qp) {
+  constexpr Nanoseconds kCallEvery = 5'000'000;  // where nobody is, every call is a packet
+  const Nanoseconds now = device_now();
+  if (qp.is_linking) qp.wait = Wait::none;
+  if (now - qp.asked_at < kCallEvery) return nullptr;
+  qp.asked_at = now;
+  const SharedAddress& own = qp.engine.address(device_of(qp.pd_number));
+  const TcpNetwork::Called called = qp.engine.tcp()->call(
+      wire_address(own), wire_address(qp.attr.ah_attr, own), slot_of(qp.attr.dest_qp_num));
+  if (qp.called_at == 0) qp.called_at = now;
+  qp.is_linking = called.is_pending && now - qp.called_at < TcpNetwork::kGrace;
+  return qp.target_peer = called.peer;
+}
+
 // The live process of our target, or null.
 Peer* find_peer(Qp& qp) {
   if (qp.target_peer != nullptr && qp.target_peer->is_alive()) return qp.target_peer;
   // A connection ends with the process it was made with: who has its slot now is a stranger.
   if (qp.target != nullptr) return nullptr;
+  if (qp.target_peer != nullptr) qp.engine.done_with(std::exchange(qp.target_peer, nullptr));
+  if (qp.goes_over_tcp.load(kRelaxed)) return call_over_tcp(qp);
   Neighbours& neighbours = qp.engine.neighbours();
-  if (qp.target_peer != nullptr) neighbours.done_with(std::exchange(qp.target_peer, nullptr));
   const uint32_t slot = slot_of(qp.attr.dest_qp_num);
   if (neighbours.has_peer(slot)) return qp.target_peer = neighbours.use(slot);
   // Asking takes system calls, and this is called from every poll.
@@ -77,21 +97,27 @@ bool is_drained(Engine& engine, const SharedQp& qp) {
 }
 
 void unbind_target(Qp& qp) {
-  if (qp.target_peer != nullptr) qp.engine.neighbours().done_with(qp.target_peer);
+  if (qp.target_peer != nullptr) qp.engine.done_with(qp.target_peer);
   qp.target_peer = nullptr;
   qp.target = nullptr;
   qp.largest = kMaxMessage;
   qp.target_port = nullptr;
   qp.is_linking = false;
   qp.asked_at = 0;
+  qp.called_at = 0;
 }
 
 bool bind_target(Qp& qp) {
   Peer* peer = find_peer(qp);
   const uint32_t index = index_of(qp.attr.dest_qp_num);
   if (peer == nullptr || index >= kMaxQps) return false;
+  const bool is_over_tcp = peer->connection() != nullptr;
+  if (is_over_tcp) peer->connection()->watch(qp.attr.dest_qp_num);
   const SharedQp& target = peer->shared().qps[index];
   const uint64_t state = target.state.load(std::memory_order_acquire);  // with modify_qp()
+  // It has been asked what it is, and has not said.
+  if (is_over_tcp && state == 0 && device_now() - qp.called_at < TcpNetwork::kGrace)
+    qp.wait = Wait::none;
   if ((state & kPortDownBit) != 0 || !takes_requests(state_of(state)) ||
       target.remote_qpn.load(kRelaxed) != qp.qp_num)
     return false;
@@ -99,6 +125,8 @@ bool bind_target(Qp& qp) {
     qp.target_state = state;  // RTR became RTS
     return true;
   }
+  // What we took for its present life was over already, and all that it has seen of us is void.
+  if (is_over_tcp && !qp.tcp_ask.was_served) qp.target = nullptr;
   const uint64_t name = static_cast<uint64_t>(qp.attr.dest_qp_num) << 32 | generation_of(state);
   const bool was_bound = qp.shared.ring_to.load(kRelaxed) == name;
   const bool is_fresh = target.rq_head.load(kRelaxed) == target.rq_base.load(kRelaxed);
@@ -117,8 +145,7 @@ bool bind_target(Qp& qp) {
     peer->mark_dead();
     return false;
   }
-  const uint32_t depth = std::clamp(target.rq_depth.load(kRelaxed), 1u, kMaxQueueDepth);
-  if (!std::has_single_bit(depth) || !make_ring(qp, depth)) return false;
+  if (!is_over_tcp && !make_ring(qp, target.rq_depth.load(kRelaxed))) return false;
 
   qp.target = &target;
   qp.target_port = port;
@@ -127,11 +154,15 @@ bool bind_target(Qp& qp) {
   const auto mtu = static_cast<ibv_mtu>(target.path_mtu.load(kRelaxed));
   qp.largest =
       mtu == qp.attr.path_mtu ? kMaxMessage : packet_bytes(std::min(mtu, qp.attr.path_mtu));
+  qp.shared.receives_wanted.store(qp.receives_taken, kRelaxed);
+  if (is_over_tcp) {
+    bind_over_tcp(qp);
+    return true;
+  }
   qp.shared.fired.store(0, kRelaxed);
   // The words are whose name stands beside them: nobody's while they change. Release: publishes
   // them; pairs with is_ours().
   qp.shared.ring_to.store(0, kRelaxed);
-  qp.shared.receives_wanted.store(qp.receives_taken, kRelaxed);
   qp.shared.tail.store(qp.receives_taken, std::memory_order_release);
   qp.shared.ring_to.store(name, std::memory_order_release);
   return true;

@@ -72,6 +72,8 @@ uint64_t waiting(Cq& cq) NORIA_REQUIRES(cq.list) {
 }  // namespace
 
 NORIA_HOT int poll_cq(Cq& cq, int room, ibv_wc* out) {
+  if (TcpNetwork* tcp = cq.engine.tcp(); tcp != nullptr) [[unlikely]]
+    tcp->pump();
   SpinGuard guard(cq.list);
   const bool is_late = cq.engine.places_late();
   for (Qp* qp : cq.senders)
@@ -140,6 +142,10 @@ int arm_cq(Cq& cq, bool solicited_only) {
   // seq_cst: visible before the caller's next poll; pairs with announce() and fire_local().
   cq.shared.armed.store(cq.arm_count << 2 | static_cast<uint32_t>(arm), std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (TcpNetwork* tcp = cq.engine.tcp(); tcp != nullptr) {
+    tcp->watch_again();
+    cq.engine.request_service(Engine::kAtOnce);
+  }
   // Its owner is about to sleep: what its send queues have left is the service thread's work.
   for (Qp* qp : cq.senders)
     if (qp->has_work())

@@ -95,7 +95,7 @@ bool Engine::set_up(const std::vector<SoftDevice>& devices) {
   self.listener = listener_.get();
   self.segment = segment_->fd();
   self.doorbell = doorbell_.get();
-  self.may_attach = params_.soft_copy != "shm";
+  self.may_attach = params_.soft_copy == "auto" || params_.soft_copy == "cma";
   self.pidfd = pidfd_.get();
   self.epoll = epoll_.get();
   neighbours_ = std::make_unique<Neighbours>(self, **segment_, ports_, *memory_);
@@ -137,7 +137,45 @@ Engine::~Engine() {
   pthread_join(thread_, nullptr);
 }
 
+bool Engine::may_leave_host() const {
+  return !is_time_standing() && (params_.soft_copy == "auto" || params_.soft_copy == "tcp");
+}
+
+bool Engine::goes_over_tcp(const ibv_ah_attr& path, uint32_t qpn, uint32_t device) const {
+  if (!may_leave_host()) return false;
+  if (leaves_host(path, address(device))) return true;
+  return params_.soft_copy == "tcp" && slot_of(qpn) != slot_;
+}
+
+int Engine::open_tcp(const ibv_ah_attr& path, uint32_t device) {
+  MutexLock lock(opening_);
+  if (tcp_owner_ == nullptr) {
+    const SharedHeader& header = shared().header;
+    tcp_owner_ = std::make_unique<TcpNetwork>(
+        TcpNetwork::Self{.engine = this,
+                         .slot = slot_,
+                         .cookie = {header.cookie[0], header.cookie[1]},
+                         .doorbell = doorbell_.get(),
+                         .port_base = static_cast<uint16_t>(params_.soft_port_base)});
+    if (tcp_owner_->epoll() < 0) {
+      tcp_owner_.reset();
+      return EMFILE;
+    }
+    watch(epoll_.get(), tcp_owner_->epoll(), Watched::tcp);
+    tcp_.store(tcp_owner_.get(), std::memory_order_release);  // pairs with tcp()
+  }
+  return tcp_owner_->expect(wire_address(address(device)), wire_address(path, address(device)));
+}
+
+void Engine::done_with(Peer* peer) {
+  if (peer->connection() != nullptr)
+    TcpNetwork::done_with(peer);
+  else
+    neighbours_->done_with(peer);
+}
+
 const char* Engine::copy_path() const {
+  if (params_.soft_copy == "tcp") return "over TCP";
   if (params_.soft_copy == "shm") return "through shared memory";
   // Ourselves we may always touch, unless the system call as such is forbidden.
   uint64_t word = 0, copied = 0;
@@ -330,7 +368,8 @@ Nanoseconds Engine::look_round() {
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with request_service()
   const Nanoseconds ports = faults_ != nullptr ? faults_->tend(*this, device_now()) : kNever;
-  return std::min({ports, tend_queues(), tend_links()});
+  const Nanoseconds tcp = tend_tcp();  // what came may let queues go on
+  return std::min({ports, tcp, tend_queues(), tend_links()});
 }
 
 Nanoseconds Engine::turn() {
@@ -356,6 +395,7 @@ void Engine::handle(uint64_t tag) {
       break;
     case Watched::pidfd: neighbours_->on_pidfd(fd); break;
     case Watched::timer: take_events(fd); break;
+    case Watched::tcp: break;  // the next round looks
     case Watched::port:
       for (const SharedPort& port : ports_)
         if (port.listener.get() == fd) hand_over(port);
@@ -381,6 +421,19 @@ Nanoseconds Engine::tend_links() {
   change_watch(epoll_.get(), listener_.get(), Watched::listener, EPOLLIN);
   neighbours_->resume_links();
   return links_due_ = kNever;
+}
+
+// While somebody polls, what comes is his to take; we look whether he still does.
+Nanoseconds Engine::tend_tcp() {
+  TcpNetwork* const network = tcp();
+  if (network == nullptr) return kNever;
+  const Nanoseconds now = device_now();
+  if (const bool rests = network->is_polled(now); rests != tcp_rests_) {
+    tcp_rests_ = rests;
+    change_watch(epoll_.get(), network->epoll(), Watched::tcp, rests ? 0u : EPOLLIN);
+  }
+  const Nanoseconds next = network->tend();
+  return tcp_rests_ ? std::min(next, now + kTick) : next;
 }
 
 namespace {
@@ -455,6 +508,7 @@ void Engine::set_timer(Nanoseconds at) {
 
 void Engine::abandon_in_child() {
   neighbours_->close_all();
+  if (TcpNetwork* network = tcp(); network != nullptr) network->close_all();
   ::close(listener_.get());
   for (SharedPort& port : ports_) port.listener.reset();  // else its name would outlive the parent
 }

@@ -27,6 +27,7 @@
 #include "verbs/soft/neighbours.hpp"
 #include "verbs/soft/posted_writes.hpp"
 #include "verbs/soft/queue_pair.hpp"
+#include "verbs/soft/tcp_network.hpp"
 
 namespace noria::soft {
 
@@ -54,6 +55,19 @@ class Engine {
   MemoryTable& memory() { return *memory_; }
   PostedWrites& posted_writes() { return posted_writes_; }
   Neighbours& neighbours() { return *neighbours_; }
+  // Whether a queue pair on this path talks to its peer over TCP; whether it may leave the host.
+  bool goes_over_tcp(const ibv_ah_attr& path, uint32_t qpn, uint32_t device) const;
+  bool may_leave_host() const;
+  // Null before the first such path. acquire: pairs with open_tcp().
+  TcpNetwork* tcp() const { return tcp_.load(std::memory_order_acquire); }
+  // For such a path. 0, or an errno value: nobody could call us.
+  int open_tcp(const ibv_ah_attr& path, uint32_t device) NORIA_EXCLUDES(opening_);
+  // What peers are told of our queue pairs has changed.
+  void tell_over_tcp() {
+    if (tcp() != nullptr) request_service(kAtOnce);
+  }
+  // Ends the use of somebody that neighbours() or tcp() gave.
+  void done_with(Peer* peer);
 
   // ---- registries: objects get an index in the segment, and are seen by the service thread -----
   Qp* add_qp(ibv_pd* pd, const ibv_qp_init_attr& init) NORIA_EXCLUDES(registry_);
@@ -83,6 +97,13 @@ class Engine {
   void for_each_qp(Look look) NORIA_EXCLUDES(registry_) {
     MutexLock lock(registry_);
     for (Qp* qp : qps_in_use_) look(*qp);
+  }
+  // The same for the one of that number, if it is ours and exists.
+  template <class Look>
+  void with_qp(uint32_t qpn, Look look) NORIA_EXCLUDES(registry_) {
+    MutexLock lock(registry_);
+    if (slot_of(qpn) != slot_ || index_of(qpn) >= kMaxQps) return;
+    if (Qp* qp = qps_[index_of(qpn)].get(); qp != nullptr) look(*qp);
   }
   template <class Look>
   void for_each_cq(Look look) NORIA_EXCLUDES(queues_) {
@@ -122,6 +143,7 @@ class Engine {
   Nanoseconds tend_queues() NORIA_EXCLUDES(registry_);
   void rest_links();
   Nanoseconds tend_links();
+  Nanoseconds tend_tcp();
   void relay_events() NORIA_EXCLUDES(registry_, queues_);
   void tell_losses() NORIA_EXCLUDES(registry_, queues_);
   void reclaim_rings() NORIA_REQUIRES(registry_);
@@ -140,6 +162,9 @@ class Engine {
   std::unique_ptr<MemoryTable> memory_;
   PostedWrites posted_writes_;
   std::unique_ptr<Neighbours> neighbours_;
+  Mutex opening_;
+  std::unique_ptr<TcpNetwork> tcp_owner_ NORIA_GUARDED_BY(opening_);
+  std::atomic<TcpNetwork*> tcp_{nullptr};
   std::atomic<uint32_t> pd_serial_{1};
 
   struct RingRoom {
@@ -166,6 +191,7 @@ class Engine {
   uint32_t channel_serial_ NORIA_GUARDED_BY(queues_) = 1;
 
   Nanoseconds links_due_ = kNever;  // the service thread's own; see rest_links()
+  bool tcp_rests_ = false;          // likewise; see tend_tcp()
   // When the service thread looks next. Written under the lock, which also sets the timer.
   SpinLock timer_lock_;
   std::atomic<Nanoseconds> next_look_{kNever};

@@ -40,40 +40,14 @@ uint32_t needed_access(HandWork work) {
   return work == HandWork::read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_ATOMIC;
 }
 
-// The target's side of one question. What it brings back goes to `reply`.
-ibv_wc_status answer(Qp& qp, const HandSlot& question, HandWork work, uint8_t* reply) {
-  const uint64_t bytes = question.bytes.load(kRelaxed);
-  const uint32_t access = question.access.load(kRelaxed);
-  if (bytes > kHandBytes) return IBV_WC_REM_INV_REQ_ERR;
-  // What the initiator wants is its word; what that needs is ours. A SEND has the receive's key.
-  const bool is_send = work == HandWork::write && access == IBV_ACCESS_LOCAL_WRITE;
-  const bool is_atomic = work != HandWork::write && work != HandWork::read;
-  const uint32_t needed = needed_access(work);
-  if (is_atomic && bytes != kAtomicBytes) return IBV_WC_REM_INV_REQ_ERR;
-  if (!is_send && (access != needed || (qp.shared.access.load(kRelaxed) & needed) == 0))
-    return IBV_WC_REM_ACCESS_ERR;
-  // Looked up here, under the lock, so that what was revoked before is not touched.
-  const auto range = find_range(qp.engine.shared(), question.key.load(kRelaxed), qp.pd_number,
-                                access, question.iova.load(kRelaxed), bytes);
-  if (!range) return IBV_WC_REM_ACCESS_ERR;
-  auto* memory = reinterpret_cast<uint8_t*>(range->address);
-  PostedWrites& posted = qp.engine.posted_writes();
-  const uint32_t device = device_of(qp.pd_number);
-  if (range->is_posted != 0 && work != HandWork::write) posted.publish(device);
-  if (is_atomic) {
-    if (range->address % kAtomicBytes != 0) return IBV_WC_REM_OP_ERR;
-    const uint64_t before =
-        device_atomic(memory, work == HandWork::compare_swap,
-                      {question.compare_add.load(kRelaxed), question.swap.load(kRelaxed)});
-    std::memcpy(reply, &before, sizeof before);
-  } else if (work == HandWork::read) {
-    device_copy(reply, memory, bytes);
-  } else if (range->is_posted != 0) {
-    posted.add(device, memory, question.data, bytes);
-  } else {
-    device_copy(memory, question.data, bytes);
-  }
-  return IBV_WC_SUCCESS;
+// What a peer wrote there: its bytes lie in the slot, however many it says.
+Order order_of(const HandSlot& question) {
+  return {static_cast<HandWork>(question.work.load(kRelaxed)),
+          question.access.load(kRelaxed),
+          question.key.load(kRelaxed),
+          question.iova.load(kRelaxed),
+          question.bytes.load(kRelaxed),
+          {question.compare_add.load(kRelaxed), question.swap.load(kRelaxed)}};
 }
 
 // Answers up to question number `asked`. Returns how many it answered.
@@ -85,13 +59,14 @@ uint32_t answer_up_to(Qp& qp, uint32_t asked, const HandSlot* questions) {
     const HandSlot& question = questions[slot];
     // Asked of an earlier life of this queue pair: nobody waits for the answer.
     if (question.target_generation.load(kRelaxed) != qp.generation) break;
-    const auto work = static_cast<HandWork>(question.work.load(kRelaxed));
-    const bool replies = work != HandWork::write;
+    const Order order = order_of(question);
+    const bool replies = order.work != HandWork::write;
     if (replies && a.replies == nullptr) a.replies = own_slots(qp.engine, qp.shared.hand_replies);
     const ibv_wc_status status =
-        replies && a.replies == nullptr
+        order.bytes > kHandBytes ? IBV_WC_REM_INV_REQ_ERR
+        : replies && a.replies == nullptr
             ? IBV_WC_REM_OP_ERR
-            : answer(qp, question, work, replies ? a.replies[slot].data : nullptr);
+            : carry_out(qp, order, question.data, replies ? a.replies[slot].data : nullptr);
     a.has_refused = status != IBV_WC_SUCCESS;
     ++a.answered;
     // release: our copy comes before; pairs with next_answer().
@@ -102,6 +77,36 @@ uint32_t answer_up_to(Qp& qp, uint32_t asked, const HandSlot* questions) {
 }
 
 }  // namespace
+
+ibv_wc_status carry_out(Qp& qp, const Order& order, const uint8_t* data, uint8_t* reply) {
+  const HandWork work = order.work;
+  const bool is_send = work == HandWork::write && order.access == IBV_ACCESS_LOCAL_WRITE;
+  const bool is_atomic = work != HandWork::write && work != HandWork::read;
+  // What the initiator wants is its word; what that needs is ours.
+  const uint32_t needed = needed_access(work);
+  if (is_atomic && order.bytes != kAtomicBytes) return IBV_WC_REM_INV_REQ_ERR;
+  if (!is_send && (order.access != needed || (qp.shared.access.load(kRelaxed) & needed) == 0))
+    return IBV_WC_REM_ACCESS_ERR;
+  const auto range = find_range(qp.engine.shared(), order.key, qp.pd_number, order.access,
+                                order.iova, order.bytes);
+  if (!range) return IBV_WC_REM_ACCESS_ERR;
+  auto* memory = reinterpret_cast<uint8_t*>(range->address);
+  PostedWrites& posted = qp.engine.posted_writes();
+  const uint32_t device = device_of(qp.pd_number);
+  if (range->is_posted != 0 && work != HandWork::write) posted.publish(device);
+  if (is_atomic) {
+    if (range->address % kAtomicBytes != 0) return IBV_WC_REM_OP_ERR;
+    const uint64_t before = device_atomic(memory, work == HandWork::compare_swap, order.operands);
+    std::memcpy(reply, &before, sizeof before);
+  } else if (work == HandWork::read) {
+    device_copy(reply, memory, order.bytes);
+  } else if (range->is_posted != 0) {
+    posted.add(device, memory, data, order.bytes);
+  } else {
+    device_copy(memory, data, order.bytes);
+  }
+  return IBV_WC_SUCCESS;
+}
 
 bool can_ask(const Qp& qp) { return qp.asker.asked - qp.asker.answered < kHandSlots; }
 
@@ -159,6 +164,7 @@ std::optional<Answer> next_answer(Qp& qp) {
 
 void forget_questions(Qp& qp) {
   qp.asked = 0;
+  qp.tcp_ask.forget();
   qp.asker.asked = qp.asker.answered = 0;  // the words carry the generation, so old ones differ
 }
 

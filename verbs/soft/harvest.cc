@@ -7,6 +7,7 @@
 #include "verbs/soft/completion_queue.hpp"
 #include "verbs/soft/device_time.hpp"
 #include "verbs/soft/engine.hpp"
+#include "verbs/soft/own_receive.hpp"
 #include "verbs/soft/queue_pair.hpp"
 #include "verbs/soft/shared_receives.hpp"
 
@@ -26,6 +27,8 @@ bool find_source(Qp& qp) {
   if (qp.source != nullptr && !qp.source_peer->is_alive() && !is_ours(qp, *qp.source))
     unbind_source(qp);
   if (qp.source != nullptr) return true;
+  // relaxed: set before the states that follow. Who comes over TCP says so itself (tcp_target.hpp).
+  if (qp.goes_over_tcp.load(kRelaxed)) return false;
   const uint32_t state = qp.current.load(std::memory_order_acquire);  // with modify_qp()
   if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_ERR) return false;
   const uint32_t index = index_of(qp.attr.dest_qp_num);
@@ -38,28 +41,6 @@ bool find_source(Qp& qp) {
   qp.source_peer = peer;
   qp.source = &peer->shared().qps[index];
   return true;
-}
-
-// Puts a message that rode in the ring where its receive wants it. False if a key is bad.
-bool place(const Qp& qp, uint64_t number, const uint8_t* from, uint64_t bytes) {
-  const SharedRecv& receive = qp.shared_recv(number);
-  const auto count = std::min<uint64_t>(receive.sge_count.load(kRelaxed), kMaxSge);
-  for (uint64_t i = 0; i < count && bytes > 0; ++i) {
-    const SharedSge& sge = receive.sge[i];
-    const auto part = std::min<uint64_t>(bytes, sge.length.load(kRelaxed));
-    if (part == 0) continue;
-    const auto range = find_range(qp.engine.shared(), sge.key.load(kRelaxed), qp.pd_number,
-                                  IBV_ACCESS_LOCAL_WRITE, sge.address.load(kRelaxed), part);
-    if (!range) return false;
-    auto* to = reinterpret_cast<uint8_t*>(range->address);
-    if (range->is_posted != 0)
-      qp.engine.posted_writes().add(device_of(qp.pd_number), to, from, part);
-    else
-      std::memcpy(to, from, part);
-    from += part;
-    bytes -= part;
-  }
-  return bytes == 0;
 }
 
 // Of a message that rode in the ring; null if it is longer than there is room.
@@ -87,7 +68,8 @@ NORIA_HOT void complete(Qp& qp, uint64_t number, const Notice& notice, const uin
   if ((notice.flags & (kIsInNotice | kIsInPlace)) != 0) {
     qp.taken.count(false, bytes);
     const uint8_t* payload = payload_of(notice, bytes, in_place);
-    if (payload == nullptr || !place(qp, number, payload, bytes)) wc->status = IBV_WC_LOC_PROT_ERR;
+    if (payload == nullptr || !place_in_receive(qp, number, 0, payload, bytes))
+      wc->status = IBV_WC_LOC_PROT_ERR;
   }
   if (wc->status != IBV_WC_SUCCESS) enter_error(qp);
 }
@@ -205,7 +187,7 @@ uint64_t unread(Qp& qp) {
 }
 
 void unbind_source(Qp& qp) {
-  if (qp.source_peer != nullptr) qp.engine.neighbours().done_with(qp.source_peer);
+  if (qp.source_peer != nullptr) qp.engine.done_with(qp.source_peer);
   qp.source_peer = nullptr;
   qp.source = nullptr;
 }

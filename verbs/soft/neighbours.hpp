@@ -130,7 +130,7 @@ class Neighbours {
 
 // What an epoll event of the service thread is about; in the upper half of its data, the
 // descriptor in the lower.
-enum class Watched : uint32_t { listener = 1, doorbell, timer, link, pidfd, port };
+enum class Watched : uint32_t { listener = 1, doorbell, timer, link, pidfd, port, tcp };
 constexpr uint64_t watch_tag(Watched what, int fd) {
   return static_cast<uint64_t>(what) << 32 | static_cast<uint32_t>(fd);
 }

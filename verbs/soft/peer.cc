@@ -58,6 +58,19 @@ std::unique_ptr<Peer> Peer::loopback(const Identity& identity, const SharedSegme
   return peer;
 }
 
+std::unique_ptr<Peer> Peer::over_tcp(const Identity& identity, const SharedSegment& mirror,
+                                     TcpConnection* connection, int doorbell) {
+  std::unique_ptr<Peer> peer(new Peer);
+  peer->identity_ = identity;
+  peer->shared_ = &mirror;
+  peer->connection_ = connection;
+  peer->doorbell_fd_ = doorbell;
+  peer->own_ports_ = std::make_unique<PortSchedule[]>(kMaxDevices);
+  for (size_t i = 0; i < kMaxDevices; ++i)
+    peer->ports_[i].store(&peer->own_ports_[i], std::memory_order_relaxed);  // nobody looks yet
+  return peer;
+}
+
 Peer::~Peer() {
   for (auto& entry : mapped_) delete entry.load(std::memory_order_relaxed);  // no reader is left
   for (auto& entry : channels_) delete entry.load(std::memory_order_relaxed);

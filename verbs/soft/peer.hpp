@@ -1,5 +1,6 @@
 // Peer: another process of this host, as seen from here: its segment, how to wake it, whether it
-// lives, and the memory it lets us map. Our own process is a Peer too (loopback).
+// lives, and the memory it lets us map. Our own process is a Peer too (loopback), and so is one that
+// is reached over TCP: in place of its segment we have a mirror of our own (tcp_network.hpp).
 //
 // A Peer stays valid while anything refers to it, also after its process died: what it had
 // announced before it died is still in its segment and is still delivered.
@@ -22,6 +23,8 @@
 
 namespace noria::soft {
 
+class TcpConnection;
+
 class Peer {
  public:
   struct Identity {
@@ -40,6 +43,11 @@ class Peer {
   static std::unique_ptr<Peer> loopback(const Identity& identity, const SharedSegment& own,
                                         const std::vector<SharedPort>& ports, int doorbell);
 
+  // Of a process at the other end of a connection. `mirror` and `doorbell`, which is ours, outlive
+  // the peer.
+  static std::unique_ptr<Peer> over_tcp(const Identity& identity, const SharedSegment& mirror,
+                                        TcpConnection* connection, int doorbell);
+
   const Identity& identity() const { return identity_; }
   const SharedSegment& shared() const { return *shared_; }
   // When the port of its device is free; everybody who sends to it or reads from it books there.
@@ -49,6 +57,7 @@ class Peer {
   }
   void add_port(uint32_t device, const Fd& fd);
   bool is_self() const { return is_self_; }
+  TcpConnection* connection() const { return connection_; }  // null: it shares memory with us
   // Whether cross-memory attach reaches this process (cookie read back through it).
   bool can_attach() const { return can_attach_.load(std::memory_order_relaxed); }  // a hint
   // The kernel refused what it allowed before.
@@ -136,10 +145,12 @@ class Peer {
   Mapping<const SharedSegment> mapping_;
   const SharedSegment* shared_ = nullptr;
   std::vector<Mapping<PortSchedule>> port_mappings_;
+  std::unique_ptr<PortSchedule[]> own_ports_;  // of a peer that shows none: what we send to it
   std::array<std::atomic<PortSchedule*>, kMaxDevices> ports_{};
   Fd doorbell_, pidfd_;
   int doorbell_fd_ = -1;
   bool is_self_ = false;
+  TcpConnection* connection_ = nullptr;
   std::atomic<uint32_t> ambiguous_{0};  // a bit for each device
   std::atomic<bool> can_attach_{false};
   mutable std::atomic<bool> alive_{true};

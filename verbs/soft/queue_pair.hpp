@@ -28,6 +28,7 @@
 #include "verbs/soft/receive_room.hpp"
 #include "verbs/soft/shared_layout.hpp"
 #include "verbs/soft/spin_lock.hpp"
+#include "verbs/soft/tcp_ask.hpp"
 
 namespace noria::soft {
 
@@ -96,6 +97,8 @@ struct Qp : ibv_qp {
   ibv_qp_attr attr{};
   uint32_t generation = 0;
   uint32_t peer_ece = 0;  // options that were set since INIT; 0: none
+  // Its path leads to a process that shares no memory with us (tcp_network.hpp).
+  std::atomic<bool> goes_over_tcp{false};
 
   // ---- send queue: posters write, the executor reads -----------------------------------------
   SpinLock post;
@@ -118,6 +121,7 @@ struct Qp : ibv_qp {
   std::atomic<Nanoseconds> patience{0};  // how long the service thread may leave a wait alone
   Nanoseconds asked_at = 0;              // for a link to the target's process
   bool is_linking = false;               // and there is one, which has not answered yet
+  Nanoseconds called_at = 0;             // over TCP, for the first time in this life
   Peer* target_peer = nullptr;           // in use until unbind_target()
   const SharedQp* target = nullptr;
   PortSchedule* target_port = nullptr;  // of its device; null on a link that is not shaped
@@ -132,6 +136,7 @@ struct Qp : ibv_qp {
   HeldAnswers held;  // of a device that places late
   Pace pace;
   Asker asker;
+  TcpAsk tcp_ask;
   std::unique_ptr<QpFaults> faults;  // null where no rule of NORIA_SOFT_FAULTS may concern it
 
   // ---- receive queue -------------------------------------------------------------------------

@@ -105,6 +105,7 @@ void publish_state(Qp& qp, uint32_t state) {
   // seq_cst: a state that refuses is visible before marks are read; pairs with Mark().
   qp.shared.state.store(make_state(qp.generation, state) | (is_down ? kPortDownBit : 0),
                         std::memory_order_seq_cst);
+  qp.engine.tell_over_tcp();
 }
 
 // Publishes what initiators check before they touch us.
@@ -164,7 +165,7 @@ int reset(Qp& qp) {
   return 0;
 }
 
-bool is_valid(const ibv_qp_attr& attr, int mask, const SharedAddress& own) {
+bool is_valid(const Qp& qp, const ibv_qp_attr& attr, int mask) {
   const auto has = [mask](int bit) { return (mask & bit) != 0; };
   if (has(IBV_QP_PORT) && attr.port_num != 1) return false;
   if (has(IBV_QP_PKEY_INDEX) && attr.pkey_index != 0) return false;
@@ -176,7 +177,9 @@ bool is_valid(const ibv_qp_attr& attr, int mask, const SharedAddress& own) {
   if (has(IBV_QP_MIN_RNR_TIMER) && attr.min_rnr_timer > 31) return false;
   if (has(IBV_QP_MAX_QP_RD_ATOMIC) && attr.max_rd_atomic > 16) return false;
   if (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attr.max_dest_rd_atomic > 16) return false;
-  return !has(IBV_QP_AV) || (attr.ah_attr.port_num == 1 && is_path(attr.ah_attr, own));
+  return !has(IBV_QP_AV) || (attr.ah_attr.port_num == 1 &&
+                             is_path(attr.ah_attr, qp.engine.address(device_of(qp.pd_number)),
+                                     qp.engine.may_leave_host()));
 }
 
 void take_attributes(Qp& qp, const ibv_qp_attr& from, int mask) {
@@ -196,6 +199,14 @@ void take_attributes(Qp& qp, const ibv_qp_attr& from, int mask) {
   if (has(IBV_QP_TIMEOUT)) to.timeout = from.timeout;
   if (has(IBV_QP_RETRY_CNT)) to.retry_cnt = from.retry_cnt;
   if (has(IBV_QP_RNR_RETRY)) to.rnr_retry = from.rnr_retry;
+}
+
+// By shared memory or over TCP. 0, or why the peer could not reach us, an errno value.
+int choose_way(Qp& qp, const ibv_qp_attr& attr) {
+  const uint32_t device = device_of(qp.pd_number);
+  const bool over_tcp = qp.engine.goes_over_tcp(attr.ah_attr, attr.dest_qp_num & 0xffffff, device);
+  qp.goes_over_tcp.store(over_tcp, kRelaxed);  // published by the state
+  return over_tcp ? qp.engine.open_tcp(attr.ah_attr, device) : 0;
 }
 
 // To INIT, RTR or RTS. False if the peer broke the connection meanwhile.
@@ -289,8 +300,7 @@ Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* 
 int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
   const auto from = static_cast<ibv_qp_state>(qp.current.load(std::memory_order_acquire));
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
-  if (!is_allowed(from, to, mask) ||
-      !is_valid(attr, mask, qp.engine.address(device_of(qp.pd_number))) ||
+  if (!is_allowed(from, to, mask) || !is_valid(qp, attr, mask) ||
       ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != from))
     return EINVAL;
 
@@ -305,9 +315,13 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
     SpinGuard list(qp.receives_to().list);  // what we place ourselves has ended
     end_shared(qp);
   } else {
+    const bool connects = to == IBV_QPS_RTR && from != IBV_QPS_RTR;
+    if (connects)
+      if (const int unreachable = choose_way(qp, attr); unreachable != 0) return unreachable;
     if (!go_live(qp, attr, mask, from, to)) return EINVAL;
     // The link takes a moment: begin now. An absent peer is no error before the first request.
-    if (to == IBV_QPS_RTR) (void)qp.engine.neighbours().want(slot_of(qp.attr.dest_qp_num));
+    if (connects && !qp.goes_over_tcp.load(kRelaxed))
+      (void)qp.engine.neighbours().want(slot_of(qp.attr.dest_qp_num));
   }
   if (failure == 0) qp.state = to;
   return failure;

@@ -11,6 +11,7 @@
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/landing.hpp"
 #include "verbs/soft/mark.hpp"
+#include "verbs/soft/tcp_initiator.hpp"
 
 namespace noria::soft {
 namespace {
@@ -39,6 +40,10 @@ NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t f
 
 // The request broke a rule of the target: as on hardware, its queue pair goes to error too.
 [[gnu::noinline]] Outcome fault_target(Qp& qp, ibv_wc_status status) {
+  if (qp.target_peer->connection() != nullptr) {
+    fault_over_tcp(qp);
+    return fail(status);
+  }
   // release: what was announced before is seen before; pairs with has_fault().
   qp.shared.fault_to.store(qp.shared.ring_to.load(std::memory_order_relaxed),  // ours alone
                            std::memory_order_release);
@@ -161,9 +166,22 @@ Work work_of(Wqe& wqe) {
   return outcome;
 }
 
-[[gnu::noinline]] Outcome do_atomic(Qp& qp, Wqe& wqe, const Landing& landing) {
+// What every atomic must be.
+Outcome check_atomic(Qp& qp, const Wqe& wqe) {
   if (wqe.bytes != kAtomicBytes) return fail(IBV_WC_LOC_LEN_ERR);
   if (wqe.remote_address % kAtomicBytes != 0) return fault_target(qp, IBV_WC_REM_INV_REQ_ERR);
+  return {Step::moved};
+}
+
+// Over TCP the target does everything, and checks it.
+[[gnu::noinline]] Outcome ask_target(Qp& qp, Wqe& wqe, uint64_t limit) {
+  if (wqe.is_atomic())
+    if (const Outcome refused = check_atomic(qp, wqe); refused.step == Step::failed) return refused;
+  return ask_over_tcp(qp, wqe, limit);
+}
+
+[[gnu::noinline]] Outcome do_atomic(Qp& qp, Wqe& wqe, const Landing& landing) {
+  if (const Outcome refused = check_atomic(qp, wqe); refused.step == Step::failed) return refused;
   // What was asked of the target's hand is done there, though its memory is mapped by now: once.
   if (!landing.is_direct || qp.asked > 0)
     return move_by_hand(qp, wqe, landing, kAtomicBytes - qp.moved);
@@ -263,7 +281,10 @@ bool ask_for_receives(Qp& qp) {
   const uint64_t wanted = qp.receives_taken + count;
   if (qp.shared.receives_wanted.load(std::memory_order_relaxed) < wanted) {  // ours alone
     qp.shared.receives_wanted.store(wanted, std::memory_order_release);      // with supply()
-    qp.target_peer->wake();
+    if (qp.target_peer->connection() != nullptr)
+      want_over_tcp(qp, wanted);
+    else
+      qp.target_peer->wake();
   }
   // acquire: pairs with supply().
   return qp.target->supply_seen.load(std::memory_order_acquire) > qp.receives_taken;
@@ -322,6 +343,8 @@ NORIA_HOT Outcome end_move(Qp& qp, const Wqe& wqe) {
 }
 
 NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
+  if (qp.tcp_ask.stage != TcpAsk::Stage::idle) [[unlikely]]
+    return follow_over_tcp(qp, wqe);
   if (!reach_target(qp)) return wait_for(qp, wqe, Wait::target);
   if (wqe.bytes > qp.largest) return refuse_size(qp, wqe);
   uint64_t limit = wqe.bytes - qp.moved;
@@ -339,6 +362,8 @@ NORIA_HOT Outcome take_step(Qp& qp, Wqe& wqe) {
   // acquire: pairs with doubt_receives(); what post_recv() wrote came with its rq_tail.
   if (is_send && wqe.bytes < qp.target->rq_room.load(std::memory_order_acquire))
     return send_unmarked(qp, wqe);
+  if (qp.target_peer->connection() != nullptr) [[unlikely]]
+    return ask_target(qp, wqe, limit);
   const Mark mark(qp, is_send ? kAnyKey : wqe.rkey);
   if (qp.target->state.load(std::memory_order_seq_cst) != qp.target_state)  // after the mark
     return {Step::moved};
