@@ -1,6 +1,6 @@
 if(TARGET noria_softverbs)
   # What any verbs library must do.
-  noria_soft_test(NAME verbs_rc_test LABELS conformance TIMEOUT 120
+  noria_soft_test(NAME verbs_rc_test LABELS conformance TIMEOUT 120 WAYS ${NORIA_ALL_WAYS}
                   SOURCES conformance/verbs_rc_test.cc conformance/verbs_queue_test.cc)
   noria_soft_test(NAME verbs_transitions_test LABELS conformance TIMEOUT 60 WAYS cma:late
                   SOURCES conformance/verbs_transitions_test.cc)

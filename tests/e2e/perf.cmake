@@ -60,6 +60,11 @@ if(TARGET all_reduce_perf)
              SOURCES e2e/compare_net_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
   target_compile_definitions(compare_net_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
   add_dependencies(compare_net_test compare_net)
+  # no-sanitizer: perftest is not instrumented.
+  noria_test(NAME two_hosts_test LABELS e2e no-sanitizer TIMEOUT 240
+             SOURCES e2e/two_hosts_test.cc e2e/tool_runs.cc support/two_hosts.cc LIBS noria_perf_pure)
+  target_compile_definitions(two_hosts_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
+  add_dependencies(two_hosts_test all_reduce_perf noria_soft noria_softverbs)
   noria_test(NAME slot_baseline_test LABELS e2e SOURCES e2e/slot_baseline_test.cc e2e/tool_runs.cc
              LIBS noria_perf_pure)
   target_compile_definitions(slot_baseline_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")

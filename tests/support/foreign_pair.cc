@@ -2,31 +2,15 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <fstream>
 #include <sstream>
 
 #include "base/clock.hpp"
 #include "base/units.hpp"
+#include "tests/support/listening.hpp"
 
 namespace noria::perf {
 namespace {
-
-// The kernel's list says so; connecting would be taken for the client.
-bool is_listening(uint16_t port) {
-  std::array<char, 16> wanted{};
-  std::snprintf(wanted.data(), wanted.size(), ":%04X", port);
-  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) {
-      std::istringstream words(line);
-      std::string number, local, remote, state;
-      words >> number >> local >> remote >> state;
-      if (state == "0A" && local.ends_with(wanted.data())) return true;
-    }
-  }
-  return false;
-}
 
 bool has_ended(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");

@@ -4,6 +4,7 @@
 # so many queue pairs a connection over so many devices, which are of InfiniBand or else of Ethernet. All of it, and the library, comes from the
 # environment, so that the same executable runs elsewhere: NORIA_IBVERBS=libibverbs.so.1 build/tests/name
 set(NORIA_SOFT_WAYS cma:early cma:late shm:early shm:late)
+set(NORIA_ALL_WAYS ${NORIA_SOFT_WAYS} tcp:early tcp:late)
 # Of one kind and unlike in speed, so that messages are cut unevenly.
 set(NORIA_RAILS "name=rail0,rate=400" "name=rail1,rate=100" "name=rail2,rate=200" "name=rail3,rate=40")
 
