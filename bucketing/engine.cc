@@ -28,8 +28,8 @@ constexpr Nanoseconds kLongestNap = 5_ms;
 
 // An answer of a neighbour that runs comes within kSpin. One that slept needs its wake-up first,
 // 40 to 100 us: whoever sleeps before that is over is itself asleep when the answer comes, and two
-// ranks keep each other slow for good. So the driver goes on looking until kLooksOn, but lets others
-// have the core. In a steady stream of calls neither matters (64 KiB: 12 us either way).
+// ranks keep each other slow for good. So the driver goes on looking until kLooksOn, but lets
+// others have the core. In a steady stream of calls neither matters (64 KiB: 12 us either way).
 constexpr Nanoseconds kSpin = 30_us;
 
 // poll(2) on one descriptor until a monotonic point in time.

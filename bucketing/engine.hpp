@@ -2,10 +2,10 @@
 //
 // Collectives run in order of submission. Whoever has the seat drives: the communication thread, or
 // a thread that waits for a result, which saves two thread switches a call. A driver that finds
-// nothing to move looks on for at most kLooksOn, then sleeps in Domain::arm_and_wait() with the seat,
-// a quarter of the time it has waited at a time, since credits land without a completion. With
-// nothing queued the seat is empty and the communication thread sleeps on a descriptor of its own,
-// so that an idle engine costs nothing and a blocking call wakes nobody.
+// nothing to move looks on for at most kLooksOn, then sleeps in Domain::arm_and_wait() with the
+// seat, a quarter of the time it has waited at a time, since credits land without a completion.
+// With nothing queued the seat is empty and the communication thread sleeps on a descriptor of its
+// own, so that an idle engine costs nothing and a blocking call wakes nobody.
 //
 // Every collective has a bound: timeout without progress (nothing moved, and all segments of this
 // rank are ready) fails it and, as the ring is then out of step, the communicator. A stopped peer
@@ -14,7 +14,8 @@
 // sticky: the ring is closed first, so that no byte lands any more in buffers that are handed back,
 // then everything queued and to come fails with the same text.
 //
-// Threads: submit(), try_run(), wake(), wait(), fail() any thread; create() and destructor init only.
+// Threads: submit(), try_run(), wake(), wait(), fail() any thread; create() and destructor init
+// only.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,8 @@ class Origin {
 // From now on forks are noticed. Before the first Origin that is to tell of them.
 void watch_forks();
 
-// While it stands each child calls a function, on its only thread: close(2) and little else. Declare
-// it after what the function uses.
+// While it stands each child calls a function, on its only thread: close(2) and little else.
+// Declare it after what the function uses.
 class ForkWatch {
  public:
   explicit ForkWatch(std::function<void()> in_child);

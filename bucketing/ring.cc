@@ -134,8 +134,8 @@ Ring::Progress Ring::State::advance_lines() {
   return moved ? Progress::some : Progress::none;
 }
 
-// While a line does not come: what else a turn sees to, and what the left neighbour may have sent in
-// its place.
+// While a line does not come: what else a turn sees to, and what the left neighbour may have sent
+// in its place.
 void Ring::State::look_around_lines() {
   core_.domain().poll();
   // Looked for once more before the neighbour is missed: it may have gone when it had sent all.

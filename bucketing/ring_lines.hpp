@@ -3,9 +3,9 @@
 //
 // Each rank's line goes once round the ring, written straight into memory that the next rank
 // watches: no credit, no completion, no request, and one look at one cache line to find it. Then
-// each rank adds all inputs itself, in the order of ranks, which is the order of the long way for so
-// few bytes: results are bitwise the same on all ranks, and as a longer array's would be. n - 1 hops,
-// where the long way takes 2 (n - 1); for two ranks, one line each way.
+// each rank adds all inputs itself, in the order of ranks, which is the order of the long way for
+// so few bytes: results are bitwise the same on all ranks, and as a longer array's would be. n - 1
+// hops, where the long way takes 2 (n - 1); for two ranks, one line each way.
 //
 // Two sets of n - 1 slots are enough. Who writes line k has ended k - 1, so it has the right
 // neighbour's line of k - 1, which that one sent after it had ended k - 2 and used its slots.

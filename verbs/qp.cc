@@ -36,8 +36,8 @@ ibv_ah_attr path_to(const OpenPort& port, const QpPeer& peer, const QpService& s
   return path;
 }
 
-// The kernel's Soft-RoCE takes 7 retries for endless ones (rxe_comp.c; the specification has that of
-// rnr_retry alone): a path that is cut would never be an error.
+// The kernel's Soft-RoCE takes 7 retries for endless ones (rxe_comp.c; the specification has that
+// of rnr_retry alone): a path that is cut would never be an error.
 constexpr uint32_t kSoftRoceVendor = 0xffffff;
 uint8_t finite_retries(const ibv_device_attr& device, uint8_t wanted) {
   return device.vendor_id == kSoftRoceVendor ? std::min<uint8_t>(wanted, 6) : wanted;

@@ -1,7 +1,8 @@
 // One rank of a ring whose neighbour says anything: a right header and right notices, or a right
-// line, changed as the input says, on a transport without a device. Whatever comes, the ring ends or waits; it ends
-// well only behind the header, or the line, of this very collective; and memory that is not its own is not
-// touched (the transport breaks the connection, the sanitizer the process).
+// line, changed as the input says, on a transport without a device. Whatever comes, the ring ends
+// or waits; it ends well only behind the header, or the line, of this very collective; and memory
+// that is not its own is not touched (the transport breaks the connection, the sanitizer the
+// process).
 #include <array>
 #include <memory>
 

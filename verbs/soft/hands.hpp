@@ -76,10 +76,10 @@ std::optional<Answer> next_answer(Qp& qp);
 // The queue pair starts a new life, and its questions are numbered anew.
 void forget_questions(Qp& qp);
 
-// What the hand of a target does: checks it against its own table, and does it. `data` is what comes
-// with a write, `reply` has room for what a read or an atomic brings. The status that the initiator
-// gets. Under the receive CQ's list lock: keys are looked up here, so that what was revoked before is
-// not touched.
+// What the hand of a target does: checks it against its own table, and does it. `data` is what
+// comes with a write, `reply` has room for what a read or an atomic brings. The status that the
+// initiator gets. Under the receive CQ's list lock: keys are looked up here, so that what was
+// revoked before is not touched.
 struct Order {
   HandWork work;
   uint32_t access;  // that the initiator wants: a SEND has the receive's key, and LOCAL_WRITE

@@ -1,6 +1,6 @@
 // Peer: another process of this host, as seen from here: its segment, how to wake it, whether it
-// lives, and the memory it lets us map. Our own process is a Peer too (loopback), and so is one that
-// is reached over TCP: in place of its segment we have a mirror of our own (tcp_network.hpp).
+// lives, and the memory it lets us map. Our own process is a Peer too (loopback), and so is one
+// that is reached over TCP: in place of its segment we have a mirror of our own (tcp_network.hpp).
 //
 // A Peer stays valid while anything refers to it, also after its process died: what it had
 // announced before it died is still in its segment and is still delivered.

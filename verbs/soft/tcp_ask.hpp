@@ -20,7 +20,7 @@ struct TcpAsk {
     settled   // all parts of the request were answered, or one with an error
   };
   Stage stage = Stage::idle;
-  bool was_served = false;  // in this life
+  bool was_served = false;                // in this life
   ibv_wc_status status = IBV_WC_SUCCESS;  // once settled
   Cut cut;
   uint64_t number = 0;            // of the part; goes on through all lives of the queue pair

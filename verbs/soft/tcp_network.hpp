@@ -5,16 +5,18 @@
 // which it is the initiator. Who is called serves them. So two processes have up to two
 // connections, each with one direction, one order, and clear roles.
 //
-//   Words       What an initiator reads of its target elsewhere in shared memory (shared_layout.hpp)
-//               it has here in a mirror, a segment of its own that nobody else sees: the target tells
-//               it what changed. The rest of the device cannot tell such a peer from another.
+//   Words       What an initiator reads of its target elsewhere in shared memory
+//   (shared_layout.hpp)
+//               it has here in a mirror, a segment of its own that nobody else sees: the target
+//               tells it what changed. The rest of the device cannot tell such a peer from another.
 //   Requests    go part by part, one under way for each queue pair, and each part is answered: by
 //               the target's own hand, which checks keys under its own lock (tcp_target.hpp). So a
 //               target that never polls works, and what is revoked is not touched any more.
 //   Messages    leave their notice in a ring of the target's mirror, from which they are harvested
 //               as any other.
 //   Silence     A connection that ended, or whose other host is silent, lets requests wait for as
-//               long as their queue pair says; then they fail as retried in vain (tcp_initiator.hpp).
+//               long as their queue pair says; then they fail as retried in vain
+//               (tcp_initiator.hpp).
 //   Strangers   Only hosts are listened to that a path of ours has named; who does not say hello in
 //               time or says something else is dropped, and so is the oldest of too many.
 //
