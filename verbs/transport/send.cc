@@ -40,8 +40,8 @@ Result<std::unique_ptr<SendState>> SendState::make(DomainState& domain,
   state->ring_ = new (state->ring_memory_->base()) wire::Credit[kWindow];
   // A message has at most one piece on a queue pair, and kWindow messages are in flight.
   const uint32_t requests_a_piece = state->wants_records() ? 2 : 1;
-  if (options.sends_lines) state->line_room_ = kLineDepth;
-  NORIA_TRY(state->link_.open({.send = kWindow * requests_a_piece + state->line_room_,
+  if (options.sends_lines) state->line_depth_ = kLineDepth;
+  NORIA_TRY(state->link_.open({.send = kWindow * requests_a_piece + state->line_depth_,
                                .recv = 1,
                                .inline_bytes = SendConnection::kInlineBytes}));
   return state;
@@ -229,8 +229,9 @@ Request* SendState::try_send_inline(const void* data, uint32_t bytes) {
 
 bool SendState::try_write_line(const RemoteRegion& to, uint64_t offset, const void* line) {
   NORIA_DCHECK(offset % SendConnection::kLineBytes == 0 && offset < to.bytes, "no line of it");
-  if (line_room_ == 0 || !link_.status().is_ok()) return false;
-  --line_room_;
+  const uint32_t under_way =
+      RequestAccess::pieces(requests_[kLineSlot]) * kLineBatch + lines_posted_ % kLineBatch;
+  if (under_way >= line_depth_ || !link_.status().is_ok()) return false;
   counters_.add(Counter::lines_sent);
   line_.set_local(reinterpret_cast<uintptr_t>(line), SendConnection::kLineBytes, 0);
   line_.set_remote(to.address + offset, to.rkeys[paths_[0].peer_rail]);
@@ -244,6 +245,7 @@ inline void SendState::post_line() {
 }
 
 void SendState::post_signalled_line() {
+  ++RequestAccess::pieces(requests_[kLineSlot]);
   line_.set_flags(IBV_SEND_INLINE | IBV_SEND_SIGNALED);
   post_line();
   line_.set_flags(IBV_SEND_INLINE);
@@ -261,10 +263,6 @@ inline void SendState::on_completion(WrId id, verbs::Completion completion) {
     return link_.fail_by_completion(completion, id.qp());
   if (!link_.status().is_ok()) [[unlikely]]
     return;  // its request has ended already
-  if (id.slot() == kLineSlot) [[unlikely]] {
-    line_room_ += kLineBatch;
-    return;
-  }
   if (stripe_.count() > 1) stripe_.on_done(id.slot(), id.qp());
   if (--RequestAccess::pieces(requests_[id.slot()]) == 0) finish_in_order();
 }

@@ -49,7 +49,8 @@ class SendState : public InKeptStorage {
   static constexpr uint32_t kLineDepth = 64;
   static constexpr uint32_t kLineBatch = 16;
   static_assert(2 * kLineBatch <= kLineDepth);
-  static constexpr uint32_t kLineSlot = kWindow;  // in their completions
+  // Behind those of messages, so that a completion need not be asked whose it is.
+  static constexpr uint32_t kLineSlot = kWindow;
 
   NORIA_HOT void on_completion(WrId id, verbs::Completion completion);
   SendState(DomainState& domain, const ConnectOptions& options, unsigned peer_rails);
@@ -109,10 +110,11 @@ class SendState : public InKeptStorage {
   verbs::RdmaWr notice_{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED | IBV_SEND_INLINE};
   verbs::RdmaWr line_{IBV_WR_RDMA_WRITE, IBV_SEND_INLINE};
   uint32_t lines_posted_ = 0;
-  uint32_t line_room_ = 0;   // so many more may be posted
+  uint32_t line_depth_ = 0;  // kLineDepth, or none where lines are not sent
   wire::Record record_ = 0;  // its bytes are taken as it is posted
   wire::Records records_;
-  std::array<Request, kWindow> requests_;
+  // By slot; the pieces of the last are the signalled lines on their way.
+  std::array<Request, kWindow + 1> requests_;
 };
 
 }  // namespace noria::transport

@@ -83,7 +83,7 @@ class Stripe {
       lanes_[i].set_share(share);
     }
     count_ = static_cast<uint32_t>(weights.size());
-    pieces_.assign(count_ > 1 ? kWindow : 0, {});
+    pieces_.assign(count_ > 1 ? kWindow + 1 : 0, {});  // the last: a line's, which weighs nothing
   }
 
   uint32_t count() const { return count_; }
