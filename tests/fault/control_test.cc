@@ -376,9 +376,9 @@ TEST(StrangerTest, A_member_whose_failure_is_none_is_named) {
 }
 
 TEST(StrangerTest, A_member_that_answers_garbage_or_speaks_as_rank_0_is_named) {
-  expect_member_is_named(encode_frame(FrameType::answer, "\x7f\x7f\x7f\x7f"));
+  expect_nonsense_is_named(encode_frame(FrameType::answer, "\x7f\x7f\x7f\x7f"));
   for (const FrameType type : {FrameType::question, FrameType::told})
-    expect_member_is_named(encode_frame(type));
+    expect_nonsense_is_named(encode_frame(type));
 }
 
 // ---- failures that fan out ----------------------------------------------------------------------
