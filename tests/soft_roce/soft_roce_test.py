@@ -120,10 +120,9 @@ class SoftRoceTest(unittest.TestCase):
 
     def test_Loss_and_jitter_change_no_result(self) -> None:
         for host in _HOSTS:
-            # The fifo keeps the order: a queue pair takes reordering for loss, at each packet.
-            self.each_rail(host, "tc qdisc add dev $eth root handle 1: netem loss 1% "
-                                 "delay 10ms 10ms limit 10000 && "
-                                 "tc qdisc add dev $eth parent 1:1 pfifo limit 10000")
+            # With a rate netem keeps the order: a queue pair takes reordering for loss.
+            self.each_rail(host, "tc qdisc add dev $eth root netem loss 1% delay 10ms 10ms "
+                                 "rate 1gbit limit 10000")
         self.expect_success(self.start_ring("-b 8 -e 256K -f 32 -n 1 -w 0"), 90)
         self.expect_success(self.start_net("-s 64K -n 10", {"NORIA_ACK_TIMEOUT": "17"}), 90)
 
