@@ -24,7 +24,10 @@ _PILOT_RATE = 40e6  # bytes a second, for how many messages make a second
 def _pair(bed: Bed, port: int, server: str, client: str) -> str:
     """What the client wrote."""
     jobs = [bed.start(0, server)]
-    bed.await_listener(0, port)
+    try:
+        bed.await_listener(0, port)
+    except JobFailed as error:
+        raise JobFailed(f"'{server}': {error}{jobs[0].output()}") from None
     jobs.append(bed.start(1, client))
     if any(Bed.wait_all(jobs, 60)):
         raise JobFailed("\n".join(job.output() for job in jobs))
