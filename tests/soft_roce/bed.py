@@ -25,8 +25,10 @@ import pathlib
 import select
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -191,6 +193,8 @@ class Bed:
 
     def __init__(self):
         made = image()
+        # As by Ctrl-C: the guests and the folder go.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="noria-soft-roce-"))
         self._guests: list[_Guest] = []
         try:
