@@ -7,24 +7,24 @@ if(TARGET noria_softverbs)
   noria_soft_test(NAME verbs_ece_test LABELS conformance TIMEOUT 60 WAYS cma:late
                   SOURCES conformance/verbs_ece_test.cc)
   foreach(part list limits atomic srq channel)
-    noria_soft_test(NAME verbs_${part}_test LABELS conformance TIMEOUT 60
+    noria_soft_test(NAME verbs_${part}_test LABELS conformance TIMEOUT 60 WAYS ${NORIA_ALL_WAYS}
                     SOURCES conformance/verbs_${part}_test.cc)
   endforeach()
 
   # What the software HCA has of its own.
-  noria_soft_test(NAME soft_counters_test LABELS conformance TIMEOUT 60
+  noria_soft_test(NAME soft_counters_test LABELS conformance TIMEOUT 60 WAYS ${NORIA_ALL_WAYS}
                   SOURCES conformance/soft_counters_test.cc)
-  noria_soft_test(NAME soft_wake_test LABELS conformance TIMEOUT 60
+  noria_soft_test(NAME soft_wake_test LABELS conformance TIMEOUT 60 WAYS ${NORIA_ALL_WAYS}
                   SOURCES conformance/soft_wake_test.cc)
-  noria_soft_test(NAME soft_late_test LABELS conformance TIMEOUT 60 WAYS cma:late
+  noria_soft_test(NAME soft_late_test LABELS conformance TIMEOUT 60 WAYS cma:late tcp:late
                   SOURCES conformance/soft_late_test.cc)
-  noria_soft_test(NAME soft_posted_test LABELS conformance TIMEOUT 60 WAYS cma:late shm:late
+  noria_soft_test(NAME soft_posted_test LABELS conformance TIMEOUT 60 WAYS cma:late shm:late tcp:late
                   SOURCES conformance/soft_posted_test.cc)
   noria_soft_test(NAME soft_devices_test LABELS conformance TIMEOUT 60 WAYS cma:late
                   SOURCES conformance/soft_devices_test.cc)
   noria_soft_test(NAME soft_time_test LABELS conformance TIMEOUT 60 WAYS cma:early cma:late
                   SOURCES conformance/soft_time_test.cc)
-  noria_soft_test(NAME soft_shaper_test LABELS conformance TIMEOUT 60
+  noria_soft_test(NAME soft_shaper_test LABELS conformance TIMEOUT 60 WAYS ${NORIA_ALL_WAYS}
                   SOURCES conformance/soft_shaper_test.cc
                   ENVIRONMENT NORIA_SOFT_RATE_GBIT=8 NORIA_SOFT_LATENCY_US=200)
 

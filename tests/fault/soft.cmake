@@ -1,15 +1,18 @@
 if(TARGET noria_softverbs)
   noria_soft_test(NAME verbs_errors_test LABELS fault TIMEOUT 60 WAYS ${NORIA_ALL_WAYS}
                   SOURCES fault/verbs_errors_test.cc)
-  noria_soft_test(NAME soft_faults_test LABELS fault TIMEOUT 60 SOURCES fault/soft_faults_test.cc)
-  noria_soft_test(NAME soft_peers_test LABELS fault TIMEOUT 180 SOURCES fault/soft_peers_test.cc)
+  noria_soft_test(NAME soft_faults_test LABELS fault TIMEOUT 60 WAYS ${NORIA_ALL_WAYS}
+                  SOURCES fault/soft_faults_test.cc)
+  noria_soft_test(NAME soft_peers_test LABELS fault TIMEOUT 180 WAYS ${NORIA_ALL_WAYS}
+                  SOURCES fault/soft_peers_test.cc)
   noria_soft_test(NAME soft_descriptors_test LABELS fault TIMEOUT 60 SOURCES fault/soft_descriptors_test.cc
                   WAYS cma:early)
   noria_soft_test(NAME soft_holes_test LABELS fault TIMEOUT 60 SOURCES fault/soft_holes_test.cc
                   WAYS cma:early cma:late)
   noria_soft_test(NAME soft_tcp_test LABELS fault TIMEOUT 120 SOURCES fault/soft_tcp_test.cc
                   WAYS tcp:early tcp:late)
-  noria_soft_test(NAME soft_fence_test LABELS fault TIMEOUT 120 SOURCES fault/soft_fence_test.cc)
+  noria_soft_test(NAME soft_fence_test LABELS fault TIMEOUT 120 WAYS ${NORIA_ALL_WAYS}
+                  SOURCES fault/soft_fence_test.cc)
   # The seed says how bytes land. Sanitized, a seed takes four times as long.
   set(seeds 1000)
   if(NORIA_SANITIZE)

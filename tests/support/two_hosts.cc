@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 
 #include "base/clock.hpp"
 #include "base/units.hpp"
@@ -84,6 +86,19 @@ bool TwoHosts::comes_to_listen(int host, uint16_t port) const {
   const std::string net = "/proc/" + std::to_string(holders_[host]) + "/net";
   for (const Nanoseconds limit = now_ns() + 20_s; now_ns() < limit; ::usleep(1000))
     if (is_listening(port, net)) return true;
+  return false;
+}
+
+bool TwoHosts::has_moved(uint64_t bytes) const {
+  for (const Nanoseconds limit = now_ns() + 20_s; now_ns() < limit; ::usleep(1000)) {
+    std::ifstream file("/proc/" + std::to_string(holders_[0]) + "/net/dev");
+    std::string name;
+    uint64_t received = 0;
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream words(line);
+      if (words >> name >> received && name == "wire0:" && received >= bytes) return true;
+    }
+  }
   return false;
 }
 

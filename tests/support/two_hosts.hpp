@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ class TwoHosts {
   std::vector<std::string> on(int host, const std::vector<std::string>& words) const;
   // Whether somebody there listens on the port, within 20 s.
   bool comes_to_listen(int host, uint16_t port) const;
+  // Whether so many bytes come over the first wire to host 0, within 20 s.
+  bool has_moved(uint64_t bytes) const;
   // Takes host 0 off the wire: nothing passes any more, and connections hear nothing of it.
   void cut(int wire);
 

@@ -20,7 +20,8 @@ in_addr_t first_address() {
   if (::getifaddrs(&all) != 0) return found;
   for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
     if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET ||
-        (each->ifa_flags & IFF_LOOPBACK) != 0 || (each->ifa_flags & IFF_UP) == 0)
+        (each->ifa_flags & IFF_LOOPBACK) != 0 || (each->ifa_flags & IFF_UP) == 0 ||
+        (each->ifa_flags & IFF_RUNNING) == 0)  // a wire that is not plugged in
       continue;
     found = reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr.s_addr;
     break;
