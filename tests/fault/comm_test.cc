@@ -136,9 +136,20 @@ TEST(StartTest, C45_Connections_that_carry_nothing_are_told_when_the_communicato
       const Nanoseconds before = now_ns();
       EXPECT_LT(noria_comm_create(&config, &comm), 0);
       EXPECT_LT(now_ns() - before, 20_s);  // the product's promise: not the collectives' time-out
-      expect_text({"the ranks met, but what their devices send does not arrive", "rank "});
+      expect_text({"the ranks met, but their first exchange over the devices failed", "rank "});
     });
     crew.expect_success();
+  }
+}
+
+TEST(StartTest, An_abort_right_after_the_start_is_told_by_the_next_call) {
+  for (int round = 0; round < 20; ++round) {
+    Job job(3, [](JobRank& self) {  // which asserts that its communicator is made
+      if (self.rank == 1) EXPECT_NORIA(noria_comm_abort(self.comm, "enough"));
+      EXPECT_EQ(noria_barrier(self.comm, nullptr, nullptr), NORIA_E_ABORTED);
+      expect_text({"rank 1: noria_comm_abort(): enough"});
+    });
+    job.crew().expect_success();
   }
 }
 
