@@ -228,17 +228,16 @@ void run_ranks(const std::function<void(noria_comm*, int rank)>& body) {
   if (!failure.empty()) give_up("rank 1: " + failure);
 }
 
-constexpr uint32_t kTensors = 200;
 constexpr uint64_t kElements = 64;  // 256 bytes: the copy of them is counted too
 
-void run_gradients(bool arena, uint64_t count) {
+void run_gradients(bool arena, uint32_t tensors, uint64_t count) {
   run_ranks([&](noria_comm* comm, int rank) {
     noria_reducer_config config = NORIA_REDUCER_CONFIG_INIT;
     config.arena = arena ? 1 : 0;
     config.op = NORIA_AVG;
     noria_reducer* reducer = nullptr;
     require(noria_reducer_create(comm, &config, &reducer), "noria_reducer_create");
-    for (uint32_t i = 0; i < kTensors; ++i) {
+    for (uint32_t i = 0; i < tensors; ++i) {
       const std::string name = "layer" + std::to_string(i);
       noria_tensor_desc tensor = NORIA_TENSOR_DESC_INIT;
       tensor.name = name.c_str();
@@ -248,11 +247,11 @@ void run_gradients(bool arena, uint64_t count) {
       require(noria_reducer_add(reducer, &tensor, &added), "noria_reducer_add");
     }
     require(noria_reducer_seal(reducer), "noria_reducer_seal");
-    std::vector<std::vector<float>> gradients(kTensors, std::vector<float>(kElements, 1.0F));
-    const uint64_t steps = count / kTensors;
+    std::vector<std::vector<float>> gradients(tensors, std::vector<float>(kElements, 1.0F));
+    const uint64_t steps = count / tensors;
     for (uint64_t step = 0; step < steps + 1; ++step) {
       require(noria_step_begin(reducer, 0), "noria_step_begin");
-      for (uint32_t i = kTensors; i-- > 0;) {
+      for (uint32_t i = tensors; i-- > 0;) {
         noria_status status = NORIA_OK;
         const void* gradient = arena ? nullptr : gradients[i].data();
         const auto ready = [&] { status = noria_grad_ready(reducer, i, gradient, nullptr); };
@@ -306,9 +305,13 @@ const std::vector<Operation>& budgeted_operations() {
         {"read_8B", "RecvConnection::try_read of 8 bytes and the polls until it is done", 1000,
          run_reads},
         {"grad_ready_arena", "noria_grad_ready, gradients in place; 200 tensors of 256 bytes", 2000,
-         [](uint64_t n) { run_gradients(true, n); }},
+         [](uint64_t n) { run_gradients(true, 200, n); }},
         {"grad_ready_copy", "noria_grad_ready, with the copy of 256 bytes", 2000,
-         [](uint64_t n) { run_gradients(false, n); }},
+         [](uint64_t n) { run_gradients(false, 200, n); }},
+        {"grad_ready_arena_100K", "the same in place, of 100 000 tensors", 100'000,
+         [](uint64_t n) { run_gradients(true, 100'000, n); }},
+        {"grad_ready_copy_100K", "the same with copies, of 100 000 tensors", 100'000,
+         [](uint64_t n) { run_gradients(false, 100'000, n); }},
         {"all_reduce_8B_call", "noria_all_reduce of 8 bytes, and noria_work_test when it is done",
          200, run_all_reduces},
         {"all_reduce_8B_ring", "the ring's work for it, both ranks together", 500, run_ring},
