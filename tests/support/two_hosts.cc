@@ -59,7 +59,14 @@ TwoHosts::TwoHosts(int wires) {
       run(there + "addr add " + address(host, wire) + "/24 dev " + name);
       run(there + "link set " + name + " up");
     }
+    for (int host = 0; host < 2; ++host) wait_for_wire(host, wire, true);
   }
+}
+
+void TwoHosts::wait_for_wire(int host, int wire, bool is_up) {
+  run("for i in $(seq 200); do nsenter -t " + std::to_string(holders_[host]) +
+      " -n ip -o link show wire" + std::to_string(wire) + " | grep -q 'state UP' " +
+      (is_up ? "&&" : "||") + " exit 0; sleep 0.05; done; exit 1");
 }
 
 TwoHosts::~TwoHosts() {
@@ -105,6 +112,7 @@ bool TwoHosts::has_moved(uint64_t bytes) const {
 void TwoHosts::cut(int wire) {
   run("nsenter -t " + std::to_string(holders_[0]) + " -n ip link set wire" + std::to_string(wire) +
       " down");
+  wait_for_wire(1, wire, false);
 }
 
 }  // namespace noria::perf

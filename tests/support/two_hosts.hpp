@@ -38,6 +38,8 @@ class TwoHosts {
 
  private:
   bool run(const std::string& command);
+  // Waits until the kernel says so of the wire at that end.
+  void wait_for_wire(int host, int wire, bool is_up);
   pid_t holders_[2] = {-1, -1};
   std::string failure_;
 };

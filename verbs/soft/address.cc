@@ -14,17 +14,19 @@ namespace {
 constexpr uint32_t kLastUnicastLid = 0xbfff;
 constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};  // ::ffff:0:0/96
 
+// Of an interface whose wire is plugged in, if there is one.
 in_addr_t first_address() {
   ifaddrs* all = nullptr;
   in_addr_t found = htonl(INADDR_LOOPBACK);
   if (::getifaddrs(&all) != 0) return found;
-  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+  bool is_plugged_in = false;
+  for (const ifaddrs* each = all; each != nullptr && !is_plugged_in; each = each->ifa_next) {
     if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET ||
-        (each->ifa_flags & IFF_LOOPBACK) != 0 || (each->ifa_flags & IFF_UP) == 0 ||
-        (each->ifa_flags & IFF_RUNNING) == 0)  // a wire that is not plugged in
+        (each->ifa_flags & IFF_LOOPBACK) != 0 || (each->ifa_flags & IFF_UP) == 0)
       continue;
-    found = reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr.s_addr;
-    break;
+    is_plugged_in = (each->ifa_flags & IFF_RUNNING) != 0;
+    if (is_plugged_in || found == htonl(INADDR_LOOPBACK))
+      found = reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr.s_addr;
   }
   ::freeifaddrs(all);
   return found;

@@ -16,6 +16,7 @@
 #include "verbs/soft/link.hpp"
 #include "verbs/soft/memory_table.hpp"
 #include "verbs/soft/peer.hpp"
+#include "verbs/soft/watched.hpp"
 
 namespace noria::soft {
 
@@ -127,12 +128,5 @@ class Neighbours {
   std::vector<Contact> contacts_ NORIA_GUARDED_BY(mutex_);
   std::vector<Channel> channels_ NORIA_GUARDED_BY(mutex_);
 };
-
-// What an epoll event of the service thread is about; in the upper half of its data, the
-// descriptor in the lower.
-enum class Watched : uint32_t { listener = 1, doorbell, timer, link, pidfd, port, tcp };
-constexpr uint64_t watch_tag(Watched what, int fd) {
-  return static_cast<uint64_t>(what) << 32 | static_cast<uint32_t>(fd);
-}
 
 }  // namespace noria::soft
