@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -208,10 +209,14 @@ Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {
 // A connection may stand that carries nothing, as by a wrong GID or a closed port of a switch. That
 // is to be told here, and not by the first collective's time-out, which is much longer.
 Outcome<Ok> Comm::try_ring(Nanoseconds deadline) {
-  Collective barrier;
-  fill(barrier, Kind::barrier, 0, nullptr);
-  barrier.timeout_ns = std::max(deadline - now_ns(), 100_ms);
-  const Outcome<Ok> passed = engine_->run(barrier);
+  std::array<int64_t, 512> zeros{};  // too many for a line: they go over all connections
+  auto* const place = reinterpret_cast<std::byte*>(zeros.data());
+  const Part part{
+      .in = place, .out = place, .count = zeros.size(), .dtype = NORIA_INT64, .op = NORIA_MAX};
+  Collective trial;
+  fill(trial, Kind::all_reduce, 0, &part);
+  trial.timeout_ns = std::max(deadline - now_ns(), 100_ms);
+  const Outcome<Ok> passed = engine_->run(trial);
   // A rank that is through may abort already: that is for the next call to tell.
   if (passed.is_ok() || passed.failure().code == NORIA_E_ABORTED) return Ok{};
   return Failure{passed.failure().code,
