@@ -167,6 +167,7 @@ void ControlPlane::State::commit(const Failure& failure) {
   pending_.reset();
   pending_until_ = kNever;
   survey_.reset();
+  told_until_ = kNever;
   if (is_root()) {
     PayloadWriter payload;
     payload.put_i32(failure.code);
@@ -309,10 +310,9 @@ void ControlPlane::State::ask_around(const std::string& what) {
   const MutexLock lock(mutex_);
   if (failed()) return;
   stall_ = what;
-  if (is_root())
-    start_survey(0);
-  else
-    send(peers_[0], FrameType::ask_around);
+  if (is_root()) return start_survey(0);
+  told_until_ = now_ns() + kVerdict + kQuestion;
+  send(peers_[0], FrameType::ask_around);
 }
 
 void ControlPlane::State::say_goodbye() {

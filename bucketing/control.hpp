@@ -78,8 +78,9 @@ class ControlPlane {
   // back: no call is under way afterwards.
   void on_question(std::function<std::string()> answer);
   // Asks every rank what it owes, and logs a warning of `what` and their answers when they are
-  // there, in three seconds at most. A failure of code TIMEOUT that a rank announces asks around by
-  // itself: the answers stand in it on all ranks. Returns at once.
+  // there, in three seconds at most; then of rank 0, where it tells none. A failure of code TIMEOUT
+  // that a rank announces asks around by itself: the answers stand in it on all ranks. Returns at
+  // once.
   void ask_around(const std::string& what);
 
   // Says goodbye and waits until all ranks did: so that no rank hangs up on one that still reads.

@@ -186,6 +186,8 @@ class ControlPlane::State {
   std::optional<Survey> survey_ NORIA_GUARDED_BY(mutex_);
   bool is_asked_ NORIA_GUARDED_BY(mutex_) = false;  // a question waits for this rank's answer
   std::string stall_ NORIA_GUARDED_BY(mutex_);      // what this rank asked around for
+  // Until when rank 0 has time to tell what the others answered.
+  Nanoseconds told_until_ NORIA_GUARDED_BY(mutex_) = kNever;
   bool told_listener_ NORIA_GUARDED_BY(mutex_) = false;
   bool stopping_ NORIA_GUARDED_BY(mutex_) = false;
   Nanoseconds stop_until_ NORIA_GUARDED_BY(mutex_) = kNever;

@@ -11,6 +11,11 @@
 #include "bucketing/control_state.hpp"
 
 namespace noria::bucketing {
+namespace {
+
+constexpr const char* kNoAnswer = "; rank 0 did not answer: is its process stopped?";
+
+}  // namespace
 
 void ControlPlane::State::run() {
   std::vector<pollfd> sockets;
@@ -34,6 +39,7 @@ void ControlPlane::State::run() {
       }
       for (int32_t rank = 0; rank < options_.size; ++rank) serve_peer(rank);
       if (survey_ && is_survey_over()) finish_survey();
+      if (now_ns() >= told_until_) warn(kNoAnswer);
       if (pending_ && now_ns() >= pending_until_) commit_pending();
     }
     answer_question();
@@ -55,7 +61,7 @@ void ControlPlane::State::list_sockets(std::vector<pollfd>* sockets) {
 
 int ControlPlane::State::poll_timeout_ms() {
   // Only what is waited for just now has a timer; an idle control plane sleeps without one.
-  Nanoseconds due = std::min(pending_until_, stop_until_);
+  Nanoseconds due = std::min({pending_until_, stop_until_, told_until_});
   if (survey_) due = std::min(due, survey_->until);
   if (!visitors_.empty()) due = std::min(due, now_ns() + 1_s);
   if (listener_rests()) due = std::min(due, listener_rests_until_);
@@ -132,8 +138,7 @@ void ControlPlane::State::lose(int32_t rank, const std::string& cause, Loss loss
 // Time is up for rank 0's word, or for better news.
 void ControlPlane::State::commit_pending() {
   Failure failure = *pending_;
-  if (!is_root() && failure.code == NORIA_E_TIMEOUT)
-    failure.text += "; rank 0 did not answer: is its process stopped?";
+  if (!is_root() && failure.code == NORIA_E_TIMEOUT) failure.text += kNoAnswer;
   commit(failure);
 }
 
@@ -188,7 +193,9 @@ void ControlPlane::State::handle(int32_t rank, const Frame& frame) {
     case FrameType::told: {
       const std::string text = payload.take_text();
       if (!payload.is_good() || is_root()) break;
-      return warn(printable(text));
+      // Once it was missed, it comes too late.
+      if (told_until_ != kNever) warn(printable(text));
+      return;
     }
     case FrameType::accepted:
     case FrameType::welcome:
@@ -239,6 +246,7 @@ void ControlPlane::State::answer_question() {
 }
 
 void ControlPlane::State::warn(const std::string& told) {
+  told_until_ = kNever;
   log(LogLevel::warn, "rank %d: %s%s", options_.rank, stall_.c_str(), told.c_str());
 }
 

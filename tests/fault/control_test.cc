@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/log.hpp"
 #include "bucketing/bootstrap.hpp"
 #include "bucketing/control_wire.hpp"
 #include "bucketing/tcp.hpp"
@@ -420,6 +421,45 @@ TEST(ControlTest, A_time_out_says_on_all_ranks_what_each_rank_owes) {
                 "nothing moved; rank 0 owes 0; rank 1 owes 1; rank 2 owes 2; rank 4 owes 4; and 2 "
                 "more ranks");
   }
+}
+
+// What this process logged, a line after the other.
+std::atomic<int> warnings{0};
+std::string last_warning;  // published by warnings
+
+// What rank 1's question to all brings while rank 0 is stopped, and nothing more when it goes on.
+TEST(ControlTest, A_rank_0_that_tells_no_answers_is_named_once_by_who_asked) {
+  const Rendezvous mine = make_rendezvous(2);
+  RankCrew crew(2, [&](int32_t rank, Wire& parent) {
+    if (rank != 0) drop_reservation(mine);
+    set_log_sink([](LogLevel, const char* text) {
+      last_warning = text;
+      warnings.fetch_add(1, std::memory_order_release);
+    });
+    auto control = join(mine, rank);
+    ASSERT_TRUE(control.is_ok()) << control.failure().text;
+    parent.meet();
+    if (rank == 1) {
+      (*control)->ask_around("a barrier stands still");
+      const Nanoseconds deadline = now_ns() + kPatience;
+      while (warnings.load(std::memory_order_acquire) == 0 && now_ns() < deadline)
+        ::poll(nullptr, 0, 1);
+      EXPECT_EQ(last_warning,
+                "rank 1: a barrier stands still; rank 0 did not answer: is its process stopped?");
+      parent.send(uint8_t{1});
+    }
+    // The first ends after rank 0's question came, the third after its late news.
+    for (int i = 0; i < 3; ++i)
+      ASSERT_TRUE((*control)->all_gather("after", "", now_ns() + kPatience).is_ok());
+    EXPECT_EQ(warnings.load(std::memory_order_acquire), rank);
+    (*control)->leave(now_ns() + kPatience);
+  });
+  crew.wire(0).meet();
+  crew.kill(0, SIGSTOP);
+  crew.wire(1).meet();
+  crew.wire(1).recv<uint8_t>();
+  crew.kill(0, SIGCONT);
+  crew.expect_success();
 }
 
 TEST(ControlTest, A_cause_wins_over_its_consequence_that_was_told_first) {
