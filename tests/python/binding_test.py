@@ -375,6 +375,51 @@ class Steps(unittest.TestCase):
         self.assertEqual(first[1][0][0], second[1][0][0])
         self.assertEqual((first[1][0][1], second[1][0][1]), ("None", "ValueError('clipped twice')"))
 
+    def test_Whatever_a_hook_raises_is_told_and_is_no_cause_of_a_later_failure(self):
+        class Mute(Exception):
+            def __str__(self):
+                raise RuntimeError("no words")
+
+        def body(comm):
+            raised = {}  # by step, on this rank; made anew, for one that is kept holds comm
+
+            def hook(bucket):
+                if bucket.step in raised:
+                    kind, *words = raised[bucket.step]
+                    raise kind(*words)
+
+            reducer = noria.Reducer(comm, arena=True)
+            reducer.add("weight", 4)
+            reducer.set_hook(noria.HookMoment.BEFORE, hook)
+            reducer.seal()
+            if comm.rank == 1:
+                raised.update(
+                    {0: [Mute], 1: [ValueError, "\ud800"], 2: [ValueError, "given up"]}
+                )
+            else:
+                raised[3] = [ValueError, "rank 0's"]
+            told = []
+            for step in range(4):
+                reducer.step_begin()
+                reducer.grad_ready(0)
+                if step == 2:
+                    reducer.reset()  # in the midst of it, so that nobody is told
+                    continue
+                try:
+                    reducer.step_end()
+                    told.append("nothing")
+                except noria.HookError as error:
+                    told.append((str(error), type(error.__cause__).__name__))
+                    reducer.reset()
+            return told
+
+        first, second = run_ranks(self, 2, body)
+        for told, words in zip(second, ("'Mute: ", "'ValueError: ", "'ValueError: rank 0's'")):
+            self.assertIn(words, told[0])
+        self.assertEqual([told[0] for told in first], [told[0] for told in second])
+        self.assertEqual([told[1] for told in first], ["NoneType", "NoneType", "ValueError"])
+        self.assertEqual([told[1] for told in second], ["Mute", "ValueError", "NoneType"])
+
     def test_A_missing_gradient_raises_on_both_ranks_and_reset_goes_on(self):
         def rank(comm):
             reducer = noria.Reducer(comm)

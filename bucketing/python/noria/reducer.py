@@ -85,6 +85,15 @@ def _bucket_of(shown) -> Bucket:
     )
 
 
+def _words_of(failure: BaseException) -> bytes:
+    """Never raises: an exception on the way out of a callback would count as none at all."""
+    name = type(failure).__name__
+    try:
+        return f"{name}: {failure}".encode("utf-8", "backslashreplace")
+    except Exception:
+        return f"{name}: its text could not be made".encode("utf-8", "backslashreplace")
+
+
 class Reducer:
     """Averages a fixed list of gradients, step by step, while a backward pass produces them.
 
@@ -178,7 +187,7 @@ class Reducer:
                 hook(_bucket_of(shown.contents))
             except BaseException as failure:
                 failures.append(failure)
-                text = f"{type(failure).__name__}: {failure}".encode()[: capacity - 1]
+                text = _words_of(failure)[: capacity - 1]
                 ctypes.memmove(why, text + b"\0", len(text) + 1)
                 return 1
             return 0
@@ -229,20 +238,25 @@ class Reducer:
     def step_end(self) -> StepReport:
         """Waits for the averages. What any rank did wrong raises on all of them, in this step, with
         the same text."""
-        status = lib.noria_step_end(self.handle, None, byref(self._report))
+        self._check_step(lib.noria_step_end(self.handle, None, byref(self._report)))
+        return self._last_report()
+
+    def _check_step(self, status: int) -> None:
+        """As check(), with what a hook of this rank raised in the step as the cause."""
         failures = self._hook_failures[:1]
         self._hook_failures.clear()
         try:
             check(status)
         except HookError as error:
             raise error from (failures[0] if failures else None)
-        return self._last_report()
 
     def step_join(self) -> tuple[bool, StepReport]:
         """In place of a step, on a rank that has no more inputs while others have: gives nothing to
         theirs. True once all ranks have joined, which all learn in the same step."""
         all_joined = c_uint32()
-        check(lib.noria_step_join(self.handle, None, byref(self._report), byref(all_joined)))
+        self._check_step(
+            lib.noria_step_join(self.handle, None, byref(self._report), byref(all_joined))
+        )
         return bool(all_joined.value), self._last_report()
 
     def _last_report(self) -> StepReport:
@@ -260,7 +274,9 @@ class Reducer:
 
     def reset(self) -> None:
         """After a failed step, on every rank: back to between steps."""
-        check(lib.noria_reducer_reset(self.handle))
+        status = lib.noria_reducer_reset(self.handle)
+        self._hook_failures.clear()  # of the step that is given up
+        check(status)
 
     def close(self) -> None:
         """Gives the reducer back; it happens by itself when nobody holds it any more."""
