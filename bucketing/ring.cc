@@ -141,7 +141,7 @@ void Ring::State::look_around_lines() {
   // Looked for once more before the neighbour is missed: it may have gone when it had sent all.
   if (lines_.has_next()) return;
   outbox_.collect(core_);
-  core_.check_left();
+  if (!lines_.has_taken_all()) core_.check_left();
   if (!lines_.has_sent_all()) core_.check_right();
   // What this rank calls is told before it fails for what another called.
   if (!lines_.has_sent_own()) return;

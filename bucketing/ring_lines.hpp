@@ -59,7 +59,10 @@ class RingLines {
   const LineCall* heard_of(uint64_t sequence) const;
   const LineCall& called() const { return own_.call; }
   // The next line is there.
-  NORIA_HOT bool has_next() const { return slot(own_.number, taken_).has_landed(own_.number); }
+  NORIA_HOT bool has_next() const {
+    return !has_taken_all() && slot(own_.number, taken_).has_landed(own_.number);
+  }
+  bool has_taken_all() const { return taken_ == hops_; }
   bool has_sent_own() const { return sent_ != 0; }
   bool has_sent_all() const { return sent_ == hops_; }
   uint32_t taken() const { return taken_; }
@@ -70,6 +73,7 @@ class RingLines {
   NORIA_COLD void fail_differing(RingCore& core, const RingLine& line) const;
   NORIA_COLD void wake_right(RingCore& core, RingOutbox& outbox);
   RingLine& slot(uint32_t number, uint32_t hop) const {
+    NORIA_DCHECK(hop < hops_, "so many lines do not come");
     auto* lines = reinterpret_cast<RingLine*>(memory_.base());
     return lines[offset_of(number) + hop];
   }

@@ -764,6 +764,31 @@ TEST_P(RingTest, A_line_whose_giver_hangs_up_fails_its_right_neighbour) {
   for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).close();
 }
 
+TEST_P(RingTest, Who_has_all_lines_and_no_room_for_its_own_misses_only_its_right_neighbour) {
+  Circle circle(ranks(), fetch(), 17);
+  auto all = members(1, false);
+  for (uint32_t rank = 0; rank < ranks(); ++rank) circle.start(rank, all[rank]->collective);
+  const auto turn = [&](uint32_t active) {
+    for (int i = 0; i < 2000; ++i)
+      for (uint32_t rank = 0; rank < active; ++rank) {
+        test::set_fake_chances(50, rank == 0 ? 100 : 10);  // rank 0 sends nothing
+        circle.ring(rank).advance();
+      }
+  };
+  turn(ranks());
+  EXPECT_EQ(circle.ring(0).waiting_for(), "rank 1 to take part");
+
+  // Expect: with two ranks the left one is the right one as well.
+  circle.ring(ranks() - 1).close();
+  turn(1);
+  EXPECT_EQ(circle.ring(0).failure().code, ranks() == 2 ? NORIA_E_PEER : NORIA_OK)
+      << circle.ring(0).failure().text;
+  circle.ring(1).close();
+  turn(1);
+  EXPECT_EQ(circle.ring(0).failure().code, NORIA_E_PEER);
+  for (uint32_t rank = 0; rank < ranks(); ++rank) circle.ring(rank).close();
+}
+
 TEST_P(RingTest, Says_whose_line_it_waits_for) {
   Circle circle(ranks(), fetch(), 16);
   auto all = members(1, false);
