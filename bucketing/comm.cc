@@ -21,6 +21,8 @@ namespace {
 
 // Long enough for ranks that end together, and no burden where one ends alone.
 constexpr Nanoseconds kLeave = 1_s;
+// Longer than ranks take to say the same of a time-out (ControlPlane::settle).
+constexpr Nanoseconds kSettling = 5_s;
 
 std::string on_rank(int32_t rank, const std::string& text) {
   return "rank " + std::to_string(rank) + ": " + text;
@@ -216,9 +218,11 @@ Outcome<Ok> Comm::try_ring(Nanoseconds deadline) {
   Collective trial;
   fill(trial, Kind::all_reduce, 0, &part);
   trial.timeout_ns = std::max(deadline - now_ns(), 100_ms);
-  const Outcome<Ok> passed = engine_->run(trial);
-  // A rank that is through may abort already: that is for the next call to tell.
-  if (passed.is_ok() || passed.failure().code == NORIA_E_ABORTED) return Ok{};
+  Outcome<Ok> passed = engine_->run(trial);
+  // Where one rank's packets are lost, another may be through all the same. And a rank that went on
+  // alone might fail, or die, while another is still in here, whose start would then fail of that.
+  if (passed.is_ok()) passed = agree("try the ring", passed, deadline + kSettling);
+  if (passed.is_ok()) return passed;
   return Failure{passed.failure().code,
                  "the ranks met, but their first exchange over the devices failed: " +
                      passed.failure().text + "; noria_info shows a host's ports and GIDs"};

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -142,15 +143,39 @@ TEST(StartTest, C45_Connections_that_carry_nothing_are_told_when_the_communicato
   }
 }
 
-TEST(StartTest, An_abort_right_after_the_start_is_told_by_the_next_call) {
+// What rank 1 does as soon as its communicator is made.
+// Expect: the others' are made as well, and their next call tells `code` and `text`.
+void expect_start_ends_before(const std::function<void(JobRank&)>& act, noria_status code,
+                              const std::string& text, const std::vector<int32_t>& victims = {}) {
   for (int round = 0; round < 20; ++round) {
-    Job job(3, [](JobRank& self) {  // which asserts that its communicator is made
-      if (self.rank == 1) EXPECT_NORIA(noria_comm_abort(self.comm, "enough"));
-      EXPECT_EQ(noria_barrier(self.comm, nullptr, nullptr), NORIA_E_ABORTED);
-      expect_text({"rank 1: noria_comm_abort(): enough"});
+    Job job(3, [&](JobRank& self) {  // which asserts that its communicator is made
+      if (self.rank == 1) act(self);
+      EXPECT_EQ(noria_barrier(self.comm, nullptr, nullptr), code) << last_error();
+      expect_text({text});
     });
-    job.crew().expect_success();
+    job.crew().expect_success(victims);
   }
+}
+
+TEST(StartTest, An_abort_right_after_the_start_is_told_by_the_next_call) {
+  expect_start_ends_before(
+      [](JobRank& self) { EXPECT_NORIA(noria_comm_abort(self.comm, "enough")); }, NORIA_E_ABORTED,
+      "rank 1: noria_comm_abort(): enough");
+}
+
+TEST(StartTest, A_mismatch_right_after_the_start_is_told_by_the_call_itself) {
+  expect_start_ends_before(
+      [](JobRank& self) {
+        float value = 1;
+        EXPECT_EQ(noria_broadcast(self.comm, &value, &value, 1, NORIA_FLOAT32, 1, nullptr, nullptr),
+                  NORIA_E_ORDER)
+            << last_error();
+      },
+      NORIA_E_ORDER, "differs: rank ");
+}
+
+TEST(StartTest, A_death_right_after_the_start_is_told_by_the_next_call) {
+  expect_start_ends_before([](JobRank&) { ::raise(SIGKILL); }, NORIA_E_PEER, "rank 1 died", {1});
 }
 
 // What a process has open that could outlive it: sockets by their inode, files by their path.
