@@ -202,8 +202,22 @@ TEST(SoftTcp, Who_greets_well_and_then_talks_nonsense_is_dropped) {
       EXPECT_TRUE(is_closed_by_peer(fd.get()));
     }
     const Fd no_payload = greet();  // though it says that there is some
-    say(no_payload.get(), tcp::Request{.bytes = 100});
+    say(no_payload.get(), tcp::Request{.total = 100, .bytes = 100});
     EXPECT_TRUE(is_closed_by_peer(no_payload.get()));
+    // Parts of no request: answers to the first two would hold what nobody asked for.
+    const tcp::Request unsound[] = {
+        {.bytes = 100, .work = tcp::Work::read},
+        {.offset = 1, .total = 100, .bytes = 100, .work = tcp::Work::read},
+        {.offset = ~uint64_t{0}, .total = 100, .bytes = 1, .work = tcp::Work::read},
+        {.work = tcp::Work{0}},
+        {.work = tcp::Work{6}},
+        {.work = tcp::Work::send},  // which uses up no receive
+        {.work = tcp::Work::read, .flags = tcp::kTakesReceive}};
+    for (const tcp::Request& request : unsound) {
+      const Fd fd = greet();
+      say(fd.get(), request);
+      EXPECT_TRUE(is_closed_by_peer(fd.get())) << &request - unsound;
+    }
     const Fd twice = greet();
     say(twice.get(), tcp::Hello{.slot = 9, .to_slot = slot});
     EXPECT_TRUE(is_closed_by_peer(twice.get()));

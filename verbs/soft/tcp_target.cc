@@ -54,6 +54,17 @@ uint32_t access_of(tcp::Work work) {
 
 bool is_answered(tcp::Work work) { return work != tcp::Work::write && work != tcp::Work::send; }
 
+// Whether a part says nothing that no request can: what it brings is what its request lacks, and
+// messages alone use up receives. Else its answer could hold what nobody asked for.
+bool is_sound(const tcp::Request& request) {
+  const bool takes_receive = (request.flags & tcp::kTakesReceive) != 0;
+  const bool is_send = request.work == tcp::Work::send;
+  return request.work >= tcp::Work::write && request.work <= tcp::Work::send &&
+         request.bytes <= tcp::kMaxPayload && request.offset <= request.total &&
+         request.bytes <= request.total - request.offset &&
+         (is_send ? takes_receive : !takes_receive || !is_answered(request.work));
+}
+
 // What the receiver of a message that was refused is told.
 ibv_wc_status status_at_receiver(ibv_wc_status at_sender) {
   return at_sender == IBV_WC_REM_INV_REQ_ERR ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR;
@@ -98,8 +109,7 @@ TcpTarget::TcpTarget(Engine& engine_in, TcpConnection& connection_in, Peer& peer
 bool TcpTarget::handle(const TcpStream::Frame& frame) {
   if (tcp::Request request; frame.is(&request)) {
     const bool has_payload = !is_answered(request.work);
-    if (request.bytes > tcp::kMaxPayload ||
-        frame.header.payload_bytes != (has_payload ? request.bytes : 0))
+    if (!is_sound(request) || frame.header.payload_bytes != (has_payload ? request.bytes : 0))
       return false;
     serve(request, frame.payload);
     return true;
