@@ -1,10 +1,12 @@
 // The TCP copy path against cut connections, strangers, and peers that say nothing or nonsense.
 #include <arpa/inet.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -234,10 +236,14 @@ TEST(SoftTcp, Who_greets_well_and_then_talks_nonsense_is_dropped) {
 // A queue pair whose peer is what this test plays, in a slot far from ours.
 struct Lonely {
   explicit Lonely(const ConnectSpec& connect = kImpatient) {
-    peer = hca.address_of(qp.get());
-    peer.qpn ^= 1023u << 14;
+    peer = peer_of(qp.get());
     listener = listen_as(peer.gid, slot_of(peer.qpn));
     hca.connect(qp.get(), peer, connect);
+  }
+  Address peer_of(ibv_qp* one) const {
+    Address theirs = hca.address_of(one);
+    theirs.qpn ^= 1023u << 14;
+    return theirs;
   }
   Fd accept() const { return Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
   void expect_given_up() const {
@@ -254,6 +260,45 @@ struct Lonely {
   Fd listener;
 };
 
+// The next request that comes; none within a second, or no more.
+std::optional<tcp::Request> next_request(int fd) {
+  while (true) {
+    tcp::Header header{};
+    char body[128];
+    pollfd p{fd, POLLIN, 0};
+    if (::poll(&p, 1, 1000) != 1 ||
+        ::recv(fd, &header, sizeof header, MSG_WAITALL) != sizeof header ||
+        ::recv(fd, body, header.body_bytes, MSG_WAITALL) != header.body_bytes)
+      return std::nullopt;
+    if (header.kind != tcp::Kind::request) continue;
+    tcp::Request request;
+    std::memcpy(&request, body, sizeof request);
+    return request;
+  }
+}
+
+// Plays the target of one queue pair, with so many receives.
+void say_target(const Lonely& end, int fd, ibv_qp* qp, uint64_t receives) {
+  tcp::Target target{.qpn = end.peer_of(qp).qpn,
+                     .remote_qpn = qp->qp_num,
+                     .state = 1 << 8 | IBV_QPS_RTS,
+                     .max_reads = 16,
+                     .rq_psn = end.hca.address_of(qp).psn,
+                     .path_mtu = IBV_MTU_4096,
+                     .rq_tail = receives};
+  std::memcpy(target.gid.data(), end.peer.gid.raw, sizeof end.peer.gid.raw);
+  say(fd, target);
+}
+
+// Plays a target up to the first request, which it gives.
+tcp::Request serve_up_to_request(const Lonely& end, int fd) {
+  say(fd, tcp::Hello{.slot = slot_of(end.peer.qpn), .to_slot = end.own_slot()});
+  say_target(end, fd, end.qp.get(), 10);
+  const auto request = next_request(fd);
+  EXPECT_TRUE(request.has_value()) << "no request came";
+  return request.value_or(tcp::Request{});
+}
+
 void run_alone(const Body& body) {
   Crew crew({body});
   EXPECT_EQ(crew.wait(0).exit_code, 0);
@@ -265,6 +310,18 @@ TEST(SoftTcp, A_peer_that_takes_the_call_and_says_nothing_is_given_up) {
     ASSERT_EQ(post(end.qp.get(), {.id = 1}), 0);
     const Fd connection = end.accept();
     end.expect_given_up();
+  });
+}
+
+TEST(SoftTcp, Strangers_do_not_end_a_call_of_ours_that_is_answered_late) {
+  run_alone([](Post&) {
+    Lonely end({.ack_timeout = 0});
+    ASSERT_EQ(post(end.qp.get(), {.id = 1}), 0);
+    const Fd connection = end.accept();
+    std::vector<Fd> strangers;
+    for (int i = 0; i < 100; ++i) strangers.push_back(call(end.peer.gid, end.own_slot()));
+    EXPECT_TRUE(is_closed_by_peer(strangers[0].get())) << "there are not too many";
+    serve_up_to_request(end, connection.get());
   });
 }
 
@@ -287,40 +344,6 @@ TEST(SoftTcp, A_peer_of_another_version_is_given_up) {
         tcp::Hello{.version = 2, .slot = slot_of(end.peer.qpn), .to_slot = end.own_slot()});
     end.expect_given_up();
   });
-}
-
-// The next request that comes; none within a second, or no more.
-std::optional<tcp::Request> next_request(int fd) {
-  while (true) {
-    tcp::Header header{};
-    char body[128];
-    pollfd p{fd, POLLIN, 0};
-    if (::poll(&p, 1, 1000) != 1 ||
-        ::recv(fd, &header, sizeof header, MSG_WAITALL) != sizeof header ||
-        ::recv(fd, body, header.body_bytes, MSG_WAITALL) != header.body_bytes)
-      return std::nullopt;
-    if (header.kind != tcp::Kind::request) continue;
-    tcp::Request request;
-    std::memcpy(&request, body, sizeof request);
-    return request;
-  }
-}
-
-// Plays a target up to the first request, which it gives.
-tcp::Request serve_up_to_request(const Lonely& end, int fd) {
-  say(fd, tcp::Hello{.slot = slot_of(end.peer.qpn), .to_slot = end.own_slot()});
-  tcp::Target target{.qpn = end.peer.qpn,
-                     .remote_qpn = end.qp->qp_num,
-                     .state = 1 << 8 | IBV_QPS_RTS,
-                     .max_reads = 16,
-                     .rq_psn = end.hca.address_of(end.qp.get()).psn,
-                     .path_mtu = IBV_MTU_4096,
-                     .rq_tail = 10};
-  std::memcpy(target.gid.data(), end.peer.gid.raw, sizeof end.peer.gid.raw);
-  say(fd, target);
-  const auto request = next_request(fd);
-  EXPECT_TRUE(request.has_value()) << "no request came";
-  return request.value_or(tcp::Request{});
 }
 
 TEST(SoftTcp, A_target_that_refuses_again_and_again_is_given_up) {

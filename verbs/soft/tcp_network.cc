@@ -267,7 +267,9 @@ Nanoseconds TcpNetwork::look_after(Nanoseconds now) {
   for (size_t i = connections_.size(); i-- > 0;) {  // from the youngest
     TcpConnection& each = *connections_[i];
     const bool is_greeting = each.peer_ == nullptr && !each.is_lost_.load(kRelaxed);
-    if (is_greeting && (++greeting > kMostGreeting || now >= each.greets_until_)) lose(each);
+    // Whom we called ourselves is no stranger, however many those are.
+    const bool is_too_many = is_greeting && !each.is_initiator && ++greeting > kMostGreeting;
+    if (is_too_many || (is_greeting && now >= each.greets_until_)) lose(each);
     if (each.peer_ == nullptr && !each.is_lost_.load(kRelaxed))
       next = std::min(next, each.greets_until_);
     // acquire: pairs with done_with().
