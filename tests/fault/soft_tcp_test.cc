@@ -346,6 +346,42 @@ TEST(SoftTcp, A_peer_of_another_version_is_given_up) {
   });
 }
 
+// The loopback of a network of our own; down, nobody there answers, and connections hear nothing.
+bool set_loopback(bool is_up) {
+  return std::system(is_up ? "ip link set lo up" : "ip link set lo down") == 0;
+}
+
+TEST(SoftTcp, A_host_that_falls_silent_is_given_up_by_those_too_whose_requests_had_no_room) {
+  if (::geteuid() != 0) GTEST_SKIP() << "a network of its own wants root";
+  run_alone([](Post&) {
+    ASSERT_EQ(::unshare(CLONE_NEWNET), 0);
+    ASSERT_TRUE(set_loopback(true));
+    Lonely end;  // sends a message for which the target has no receive
+    ASSERT_EQ(post(end.qp.get(), {.id = 0}), 0);
+    const Fd connection = end.accept();
+    say(connection.get(), tcp::Hello{.slot = slot_of(end.peer.qpn), .to_slot = end.own_slot()});
+    say_target(end, connection.get(), end.qp.get(), 0);
+    // More than a connection holds whose other end reads nothing.
+    constexpr uint64_t kWriters = 64;
+    const auto buffer = end.hca.make_buffer(tcp::kMaxPayload);
+    std::vector<Owned<ibv_qp>> writers;
+    for (uint64_t i = 1; i <= kWriters; ++i) {
+      ibv_qp* qp = writers.emplace_back(end.hca.make_qp(end.cq.get())).get();
+      end.hca.connect(qp, end.peer_of(qp), kImpatient);
+      say_target(end, connection.get(), qp, 0);
+      ASSERT_EQ(post(qp, {.opcode = IBV_WR_RDMA_WRITE,
+                          .id = i,
+                          .pieces = {{buffer.get(), 0, tcp::kMaxPayload}}}),
+                0);
+    }
+    ASSERT_TRUE(is_empty(end.cq.get()));
+    ASSERT_TRUE(set_loopback(false));
+    // Expect: each ends, in any order.
+    for (uint64_t i = 0; i <= kWriters; ++i)
+      ASSERT_EQ(wait_completion(end.cq.get()).status, IBV_WC_RETRY_EXC_ERR) << i << " have ended";
+  });
+}
+
 TEST(SoftTcp, A_target_that_refuses_again_and_again_is_given_up) {
   run_alone([](Post&) {
     Lonely end;

@@ -1,12 +1,13 @@
 #include "verbs/soft/tcp_stream.hpp"
 
 #include <gtest/gtest.h>
-#include <poll.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <vector>
 
 #include "tests/support/pattern.hpp"
+#include "verbs/soft/tcp_socket.hpp"
 
 namespace noria::soft {
 namespace {
@@ -110,6 +111,33 @@ TEST_F(TcpStreamTest, Who_takes_nothing_for_too_long_breaks_the_stream_and_no_mo
   EXPECT_FALSE(theirs().flush());
 }
 
+TEST_F(TcpStreamTest, Who_offers_payload_while_enough_is_unsent_is_sent_away_and_breaks_nothing) {
+  admit_both();
+  std::vector<uint8_t> bytes(tcp::kMaxPayload);
+  const iovec piece{bytes.data(), bytes.size()};
+  uint64_t taken = 0;
+  while (theirs().offer(tcp::Answer{.number = taken}, {&piece, 1})) ++taken;
+  // As many as may come at once, none of whom has seen can_send() change.
+  for (int i = 0; i < 64; ++i)
+    EXPECT_FALSE(theirs().offer(tcp::Answer{.number = taken}, {&piece, 1}));
+  // Expect: what was taken arrives, and nothing else.
+  for (uint64_t received = 0; received < taken;) {
+    const Event event = ours->receive(&frame);
+    ASSERT_NE(event, Event::broken);
+    if (event == Event::frame)
+      ++received;
+    else
+      ASSERT_TRUE(theirs().flush());
+  }
+  EXPECT_EQ(ours->receive(&frame), Event::nothing);
+  EXPECT_TRUE(theirs().offer(tcp::Answer{}, {&piece, 1}));
+}
+
+TEST_F(TcpStreamTest, A_broken_stream_takes_what_is_offered_and_loses_it) {
+  theirs().close();
+  EXPECT_TRUE(theirs().offer(tcp::Answer{}, {}));
+}
+
 TEST_F(TcpStreamTest, The_other_sides_end_is_seen_after_all_that_it_sent) {
   admit_both();
   ASSERT_TRUE(theirs().send(tcp::Watch{.qpn = 1}));
@@ -148,6 +176,23 @@ TEST_F(TcpStreamTest, A_body_longer_than_any_breaks_the_stream) {
   const tcp::Header too_long{tcp::Kind::answer, 129, 0};
   say(&too_long, sizeof too_long);
   EXPECT_EQ(ours->receive(&frame), Event::broken);
+}
+
+// A stopped process takes nothing in, while its kernel answers: that is no reason to end.
+TEST(TcpSocket, A_connection_does_not_end_because_the_other_side_takes_nothing) {
+  const Fd listener = listen_tcp(htonl(INADDR_LOOPBACK), 0);
+  sockaddr_in name{};
+  socklen_t bytes = sizeof name;
+  ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&name), &bytes), 0);
+  const Fd caller = call_tcp(name.sin_addr.s_addr, name.sin_addr.s_addr, ntohs(name.sin_port));
+  const TcpCaller called = accept_tcp(listener.get());
+  for (const int fd : {caller.get(), called.fd.get()}) {
+    int ms = -1;
+    bytes = sizeof ms;
+    ASSERT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &bytes), 0);
+    EXPECT_EQ(ms, 0);
+    EXPECT_FALSE(is_silent(fd));
+  }
 }
 
 }  // namespace

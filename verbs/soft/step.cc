@@ -301,6 +301,8 @@ NORIA_HOT bool has_receive(Qp& qp) {
 
 // No receive is there. One that has to be asked for is not missing before its owner says so.
 [[gnu::noinline]] Outcome wait_for_receive(Qp& qp, Wqe& wqe) {
+  if (qp.target_peer->connection() != nullptr && is_host_gone(qp))
+    return wait_for(qp, wqe, Wait::target);
   if (qp.target->has_shared_receives.load(std::memory_order_relaxed) != 0) {
     const bool has_looked = ask_for_receives(qp);
     if (qp.target->rq_tail.load(std::memory_order_acquire) > qp.receives_taken)

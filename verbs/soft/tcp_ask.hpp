@@ -15,6 +15,7 @@ namespace noria::soft {
 struct TcpAsk {
   enum class Stage : uint8_t {
     idle,
+    full,  // the connection takes no part yet: others have left so much unsent
     asked,
     refused,  // the target takes nothing now: again a little later
     settled   // all parts of the request were answered, or one with an error

@@ -70,12 +70,25 @@ void settle(TcpAsk& ask, ibv_wc_status status) {
   ask.refused_since = 0;
 }
 
+Outcome wait_for_room(Qp& qp) {
+  qp.tcp_ask.stage = Stage::full;
+  return {Step::waits};
+}
+
+// While we wait for an answer, or for room.
+Outcome watch_host(Qp& qp, Wqe& wqe) {
+  if (is_host_gone(qp)) return wait_for(qp, wqe, Wait::target);
+  qp.wait = Wait::none;
+  return {Step::waits};
+}
+
 }  // namespace
 
 Outcome ask_over_tcp(Qp& qp, Wqe& wqe, uint64_t limit) {
   TcpStream& stream = qp.target_peer->connection()->stream;
   qp.patience.store(Engine::kTick, kRelaxed);  // what comes wakes the service thread
-  if (!stream.can_send()) return {Step::waits};
+  qp.tcp_ask.since = device_now();
+  if (!stream.can_send()) return wait_for_room(qp);
   const uint64_t most = std::min<uint64_t>(limit, tcp::kMaxPayload);
   const Cut cut = qp.engine.places_late()
                       ? next_cut_late(wqe.bytes, qp.moved, most, wqe.remote_address)
@@ -84,12 +97,12 @@ Outcome ask_over_tcp(Qp& qp, Wqe& wqe, uint64_t limit) {
   // What comes back must have a place to go before the target has done it.
   if (!gather(qp, wqe, cut, &local)) return fail(IBV_WC_LOC_PROT_ERR);
   const tcp::Request request = request_for(qp, wqe, cut);
-  qp.tcp_ask.stage = Stage::asked;
-  qp.tcp_ask.cut = cut;
-  qp.tcp_ask.since = device_now();
-  qp.asked = qp.moved + cut.bytes;
   // A stream that breaks is seen by the pump; the request waits as for any that is cut.
-  stream.send(request, wqe.is_answered() ? std::span<const iovec>() : local.all());
+  if (!stream.offer(request, wqe.is_answered() ? std::span<const iovec>() : local.all()))
+    return wait_for_room(qp);
+  qp.tcp_ask.stage = Stage::asked;  // the answer comes under our lock
+  qp.tcp_ask.cut = cut;
+  qp.asked = qp.moved + cut.bytes;
   return {Step::waits};
 }
 
@@ -110,18 +123,23 @@ Outcome follow_over_tcp(Qp& qp, Wqe& wqe) {
       ask.stage = Stage::idle;
       return {Step::moved};
     }
-    case Stage::asked:
-      if (!qp.target_peer->is_alive()) return wait_for(qp, wqe, Wait::target);
-      if (now - ask.since >= kQuiet) {
-        if (qp.target_peer->connection()->stream.is_silent())
-          return wait_for(qp, wqe, Wait::target);
-        qp.wait = Wait::none;
-        ask.since = now;
-      }
-      return qp.wait == Wait::target ? wait_for(qp, wqe, Wait::target) : Outcome{Step::waits};
+    case Stage::full:
+      if (!qp.target_peer->connection()->stream.can_send()) return watch_host(qp, wqe);
+      ask.stage = Stage::idle;
+      return {Step::moved};
+    case Stage::asked: return watch_host(qp, wqe);
     case Stage::idle: break;
   }
   return {Step::moved};
+}
+
+bool is_host_gone(Qp& qp) {
+  if (!qp.target_peer->is_alive()) return true;
+  const Nanoseconds now = device_now();
+  if (now - qp.tcp_ask.since < kQuiet) return false;
+  if (qp.target_peer->connection()->stream.is_silent()) return true;
+  qp.tcp_ask.since = now;
+  return false;
 }
 
 void bind_over_tcp(Qp& qp) {

@@ -19,6 +19,8 @@ namespace noria::soft {
 Outcome ask_over_tcp(Qp& qp, Wqe& wqe, uint64_t limit);
 // A part is under way or was answered. `moved`: nothing keeps the request from going on.
 Outcome follow_over_tcp(Qp& qp, Wqe& wqe);
+// Whether the target's process has ended or its host is silent. Asks the kernel now and then.
+bool is_host_gone(Qp& qp);
 
 // Tells the target that this life of ours talks to that one of it.
 void bind_over_tcp(Qp& qp);

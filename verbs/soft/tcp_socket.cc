@@ -10,10 +10,11 @@ namespace noria::soft {
 namespace {
 
 constexpr int kBacklog = 128;
-// Who says nothing for so long, and whose kernel neither, is gone: the connection ends by itself.
-// Long beside what queue pairs wait (4 s), so that they decide.
-constexpr int kGoneMs = 60'000;
+// A host that answers so many questions in a row with nothing is gone: the connection ends by
+// itself. Long beside what queue pairs wait (4 s), so that they decide. No TCP_USER_TIMEOUT, which
+// would also end it where a stopped process takes nothing in while its kernel answers.
 constexpr int kProbeSeconds = 1;
+constexpr int kProbes = 60;
 
 Fd make_socket() { return Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
@@ -39,7 +40,7 @@ void set_up(int fd) {
   set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(fd, IPPROTO_TCP, TCP_KEEPIDLE, kProbeSeconds);
   set(fd, IPPROTO_TCP, TCP_KEEPINTVL, kProbeSeconds);
-  set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kGoneMs);
+  set(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 
 namespace noria::soft {
 
-bool TcpStream::send_frame(tcp::Kind kind, const void* body, size_t bytes,
-                           std::span<const iovec> payload) {
+TcpStream::Sent TcpStream::send_frame(tcp::Kind kind, const void* body, size_t bytes,
+                                      std::span<const iovec> payload, size_t enough) {
   const AsDevice as_device;  // it reads the application's memory, as a card does
   tcp::Header header{kind, static_cast<uint16_t>(bytes), 0};
   iovec pieces[2 + kMaxSge] = {{&header, sizeof header}, {const_cast<void*>(body), bytes}};
@@ -24,7 +24,8 @@ bool TcpStream::send_frame(tcp::Kind kind, const void* body, size_t bytes,
     header.payload_bytes += static_cast<uint32_t>(piece.iov_len);
   }
   SpinGuard guard(write_);
-  if (is_broken_) return false;
+  if (is_broken_) return Sent::broken;
+  if (out_end_ - out_begin_ >= enough) return Sent::not_yet;
   size_t sent = 0;
   if (out_begin_ == out_end_) {
     msghdr message{};
@@ -41,7 +42,7 @@ bool TcpStream::send_frame(tcp::Kind kind, const void* body, size_t bytes,
     is_broken_ = !keep(rest);
   }
   unsent_.store(out_end_ - out_begin_, std::memory_order_relaxed);
-  return !is_broken_;
+  return is_broken_ ? Sent::broken : Sent::yes;
 }
 
 bool TcpStream::keep(const iovec& piece) {

@@ -28,15 +28,21 @@ class TcpStream {
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;
 
-  // While false, frames with payload are better not sent: so much is unsent already.
-  bool can_send() const { return unsent_.load(std::memory_order_relaxed) < kEnough; }  // a hint
-  bool has_unsent() const { return unsent_.load(std::memory_order_relaxed) > 0; }      // a hint
+  // While false, frames with payload are better not sent: so much is unsent already. A hint.
+  bool can_send() const { return unsent_.load(std::memory_order_relaxed) < kEnough; }
+  bool has_unsent() const { return unsent_.load(std::memory_order_relaxed) > 0; }  // a hint
 
   // False: the stream is broken, or so much is unsent that there is no room, which breaks it. The
   // payload is at most kMaxPayload, in at most kMaxSge pieces.
   template <class Body>
   bool send(const Body& body, std::span<const iovec> payload = {}) NORIA_EXCLUDES(write_) {
-    return send_frame(Body::kKind, &body, sizeof body, payload);
+    return send_frame(Body::kKind, &body, sizeof body, payload, kOutBytes + 1) == Sent::yes;
+  }
+  // The same for who is not alone in sending payload. False: nothing was sent, since others have
+  // left so much unsent. A broken stream takes what it loses.
+  template <class Body>
+  bool offer(const Body& body, std::span<const iovec> payload) NORIA_EXCLUDES(write_) {
+    return send_frame(Body::kKind, &body, sizeof body, payload, kEnough) != Sent::not_yet;
   }
   // False: the stream is broken.
   bool flush() NORIA_EXCLUDES(write_);
@@ -73,8 +79,10 @@ class TcpStream {
   static constexpr size_t kHelloBytes = sizeof(tcp::Header) + sizeof(tcp::Hello);
   static constexpr size_t kMaxBody = 128;
 
-  bool send_frame(tcp::Kind kind, const void* body, size_t bytes, std::span<const iovec> payload)
-      NORIA_EXCLUDES(write_);
+  // not_yet: `enough` or more is unsent.
+  enum class Sent { yes, not_yet, broken };
+  Sent send_frame(tcp::Kind kind, const void* body, size_t bytes, std::span<const iovec> payload,
+                  size_t enough) NORIA_EXCLUDES(write_);
   bool flush_locked() NORIA_REQUIRES(write_);
   bool keep(const iovec& piece) NORIA_REQUIRES(write_);
   Event take(Frame* out);
