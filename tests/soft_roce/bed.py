@@ -12,13 +12,15 @@ gone afterwards), and two rails: rxe0 on eth0 with 10.77.0.N and fd77:0::N, rxe1
 no port is taken, and two beds do not meet. A command runs in the repository's root as root.
 
 Each wait has a bound, after which the job is killed and JobFailed raised; QEMU dies with the
-process that made the bed, however that ends. A boot takes about 10 s without KVM.
+process that made the bed, however that ends; its folder in /tmp, where that was killed, with the
+next bed. A boot takes about 10 s without KVM.
 
 Threads: one; QEMU is bound to the life of the thread that boots it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pathlib
@@ -157,11 +159,14 @@ class _Guest:
         return True
 
     def _ask_monitor(self, command: dict) -> None:
-        self._monitor.write(json.dumps(command) + "\n")
-        self._monitor.flush()
         answer: dict = {}
-        while answer.keys().isdisjoint({"return", "error"}):  # but its greeting and its events
-            answer = json.loads(self._monitor.readline())
+        try:
+            self._monitor.write(json.dumps(command) + "\n")
+            self._monitor.flush()
+            while answer.keys().isdisjoint({"return", "error"}):  # but its greeting and its events
+                answer = json.loads(self._monitor.readline())
+        except (OSError, ValueError):  # it has closed the line, or says nothing
+            raise JobFailed(self._last_words("does not answer")) from None
         if "error" in answer:
             raise JobFailed(f"QEMU refused {command}: {answer['error']}")
 
@@ -187,6 +192,31 @@ class _Guest:
         return f"guest {self.number} {what}; its console ends:\n{console[-1500:]}{said}"
 
 
+def _make_folder() -> tuple[pathlib.Path, int]:
+    """A folder for what guests and we exchange, and the lock that is ours while we live. Takes away
+    what beds left that were killed: their locks are free."""
+    prefix = "noria-guests-"
+    for left in pathlib.Path(tempfile.gettempdir()).glob(prefix + "*"):
+        try:
+            lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:  # gone meanwhile, or another user's
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+        except BlockingIOError:
+            pass  # its bed is alive
+        finally:
+            os.close(lock)
+    while True:
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix))
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder, lock
+        os.close(lock)  # another bed took it for one that was left, before it was locked
+
+
 class Bed:
     """Two guests that are up, with ACTIVE rails that reach each other. Raises Unavailable where
     this machine cannot run them, JobFailed where they do not boot."""
@@ -195,7 +225,7 @@ class Bed:
         made = image()
         # As by Ctrl-C: the guests and the folder go.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="noria-soft-roce-"))
+        self._folder, self._lock = _make_folder()
         self._guests: list[_Guest] = []
         try:
             self.accelerator = self._boot(made)
@@ -215,6 +245,9 @@ class Bed:
             guest.end()
         self._guests = []
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
 
     def start(self, host: int, command: str, environment: dict[str, str] | None = None) -> Job:
         """Runs a line of bash on guest 0 or 1, and does not wait for it."""

@@ -10,6 +10,7 @@ tell something, the rates do not. Exit: 0, 3 this machine runs no guests, 4 a pr
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import statistics
 import sys
@@ -69,7 +70,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="of which the median is taken (5)")
     parser.add_argument("--seconds", type=float, default=1, help="of each measurement, about (1)")
     options = parser.parse_args(words)
-    if options.rounds < 1 or options.seconds <= 0:
+    if options.rounds < 1 or not 0 < options.seconds < math.inf:
         parser.error("--rounds and --seconds are above 0")
     try:
         with Bed() as bed:

@@ -13,11 +13,13 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import hashlib
+import lzma
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -29,7 +31,8 @@ _MODULES = ["virtio_pci", "virtio_net", "9pnet_virtio", "9p", "overlay", "crc32_
 _PROGRAMS = {"busybox": "busybox-static", "cpio": "cpio", "depmod": "kmod",
              "qemu-system-x86_64": "qemu-system-x86", "rdma": "iproute2", "apt-get": "apt",
              "dpkg-deb": "dpkg"}
-_DOWNLOAD_BOUND_S = 240
+_DOWNLOAD_BOUND_S = 240  # for all that apt does together
+_COMMAND_BOUND_S = 120
 
 
 class Unavailable(Exception):
@@ -50,9 +53,16 @@ def program(name: str) -> str:
     return path
 
 
-def _run(*words: str | os.PathLike, **options) -> subprocess.CompletedProcess:
-    return subprocess.run([os.fspath(word) for word in words], capture_output=True, text=True,
-                          timeout=_DOWNLOAD_BOUND_S, **options)
+def _run(*words: str | os.PathLike, bound_s: float = _COMMAND_BOUND_S,
+         **options) -> subprocess.CompletedProcess:
+    # What apt says is read here: in English.
+    environment = os.environ | {"LC_ALL": "C.UTF-8", "LANGUAGE": ""}
+    try:
+        return subprocess.run([os.fspath(word) for word in words], capture_output=True, text=True,
+                              timeout=max(0.1, bound_s), env=environment, **options)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{' '.join(map(str, words))} took longer than it may: is the network "
+                          "slow, or cut off? Then repeat it by hand") from None
 
 
 def _checked(*words: str | os.PathLike, **options) -> str:
@@ -62,24 +72,29 @@ def _checked(*words: str | os.PathLike, **options) -> str:
     return done.stdout
 
 
-def _fetch(folder: pathlib.Path) -> pathlib.Path | None:
+def _fetch(folder: pathlib.Path, deadline: float) -> pathlib.Path | None:
     """The kernel's package as apt's lists know it now; None where they are absent or old."""
     depends = _run("apt-cache", "depends", _KERNEL).stdout
     found = re.search(r"Depends: (linux-image-\d\S*)", depends)
-    if found is None or _run("apt-get", "download", found[1], cwd=folder).returncode != 0:
+    if found is None:
+        return None
+    if _run("apt-get", "download", found[1], cwd=folder,
+            bound_s=deadline - time.monotonic()).returncode != 0:
         return None
     return next(folder.glob("linux-image-*.deb"), None)
 
 
 def _fetch_or_update(folder: pathlib.Path) -> pathlib.Path:
-    package = _fetch(folder)
+    deadline = time.monotonic() + _DOWNLOAD_BOUND_S
+    package = _fetch(folder, deadline)
     if package is None:
         as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
         try:
-            _run(*as_root, program("apt-get"), "-qq", "update")
+            _run(*as_root, program("apt-get"), "-qq", "update",
+                 bound_s=deadline - time.monotonic())
         except FileNotFoundError:  # no sudo
             pass
-        package = _fetch(folder)
+        package = _fetch(folder, deadline)
     if package is None:
         raise Unavailable(f"apt-get cannot fetch {_KERNEL}: is there a network, and is this "
                           "Debian? Then apt-get update as root")
@@ -104,6 +119,10 @@ def _load_order(modules: pathlib.Path) -> list[pathlib.Path]:
     return [modules / file for file in order]
 
 
+def _plain_name(module: pathlib.Path) -> str:
+    return module.name.removesuffix(".xz")
+
+
 def _pack(tree: pathlib.Path, to: pathlib.Path) -> None:
     names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
     with open(to, "wb") as out:
@@ -117,6 +136,8 @@ def _make(folder: pathlib.Path) -> None:
     unpacked, tree = work / "package", work / "tree"
     tree.mkdir(parents=True)
     _checked(program("dpkg-deb"), "-x", _fetch_or_update(work), unpacked)
+    if not (unpacked / "lib").exists():
+        (unpacked / "lib").symlink_to("usr/lib")  # as Debian 13 packs it
     modules = next((unpacked / "lib/modules").iterdir())
     _checked(program("depmod"), "-b", unpacked, modules.name)
 
@@ -130,8 +151,9 @@ def _make(folder: pathlib.Path) -> None:
     (tree / "init").chmod(0o755)
     order = _load_order(modules)
     for file in order:
-        shutil.copy2(file, tree / "modules")
-    (tree / "modules/order").write_text("".join(f"{file.name}\n" for file in order))
+        plain = lzma.decompress if file.suffix == ".xz" else bytes  # Debian 13 has them compressed
+        (tree / "modules" / _plain_name(file)).write_bytes(plain(file.read_bytes()))
+    (tree / "modules/order").write_text("".join(f"{_plain_name(file)}\n" for file in order))
 
     _pack(tree, work / "initramfs")
     shutil.move(next((unpacked / "boot").glob("vmlinuz-*")), folder / "vmlinuz")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import re
 import sys
 import time
@@ -105,7 +106,8 @@ def main(words: list[str]) -> int:
                         help="seconds from one flap to the next (20)")
     parser.add_argument("--loss", type=float, default=1, help="packets lost, in percent (1)")
     options = parser.parse_args(words)
-    if options.flap_every <= max(_FLAPS_S) or options.seconds <= 0 or not 0 <= options.loss < 100:
+    if not (max(_FLAPS_S) < options.flap_every < math.inf and 0 < options.seconds < math.inf
+            and 0 <= options.loss < 100):
         parser.error(f"--flap-every is above {max(_FLAPS_S)}, --seconds above 0, --loss from 0 to "
                      "below 100")
     try:
