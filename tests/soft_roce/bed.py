@@ -20,6 +20,7 @@ Threads: one; QEMU is bound to the life of the thread that boots it.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -171,11 +172,11 @@ class _Guest:
             raise JobFailed(f"QEMU refused {command}: {answer['error']}")
 
     def end(self) -> None:
-        self._monitor.close()
         self._qemu.kill()
         self._qemu.wait()
-        self._qemu.stdin.close()
-        self._qemu.stdout.close()
+        for file in [self._monitor, self._qemu.stdin, self._qemu.stdout]:
+            with contextlib.suppress(BrokenPipeError):  # what a dead guest did not read goes again
+                file.close()
 
     def _take(self, words: list[str]) -> None:
         match words:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -76,6 +77,24 @@ class PartsTest(unittest.TestCase):
             own, own_lock = bed._make_folder()
             self.addCleanup(os.close, own_lock)
             self.assertEqual({living, own}, set(self.folder.iterdir()))
+
+    def test_A_guest_that_died_is_told_and_its_bed_ends_as_any_other(self) -> None:
+        self.stand_in("qemu-system-x86_64", "exec true")
+        made = image.Image(self.folder / "kernel", self.folder / "initramfs")
+        rails = [socket.socketpair() for _ in range(bed.RAILS)]
+        with self.stand_ins_first():
+            guest = bed._Guest(1, self.folder, made, "tcg", [pair[0] for pair in rails])
+        for pair in rails:
+            for end in pair:
+                end.close()
+        with self.assertRaisesRegex(bed.JobFailed, "guest 1 has died"):
+            guest.await_boot(20)
+        guest._qemu.wait(20)
+        with self.assertRaisesRegex(bed.JobFailed, "guest 1 has died"):
+            guest.start("true", {})
+        with self.assertRaisesRegex(bed.JobFailed, "guest 1 does not answer"):
+            guest.set_link(0, False)
+        guest.end()
 
     # ---- options ----
 
