@@ -61,9 +61,9 @@ tuner::CostTable costs_of(const tuner::NcclModel& model, const CurveKey& communi
   return measured;
 }
 
-Comparison compare(const CurveKey& communicator, uint64_t bytes, const AtSize& at,
-                   const tuner::NcclModel& model, const tuner::Table& table) {
-  Comparison made{.communicator = communicator, .bytes = bytes};
+ChoiceComparison compare(const CurveKey& communicator, uint64_t bytes, const AtSize& at,
+                         const tuner::NcclModel& model, const tuner::Table& table) {
+  ChoiceComparison made{.communicator = communicator, .bytes = bytes};
   tuner::CostTable costs = costs_of(model, communicator, bytes, at);
   if (at.own_us) {
     made.of_nccl = {"NCCL's own", *at.own_us};
@@ -88,9 +88,10 @@ Comparison compare(const CurveKey& communicator, uint64_t bytes, const AtSize& a
 
 }  // namespace
 
-std::vector<Comparison> compare_choices(const std::vector<Curve>& curves,
-                                        const tuner::Cluster& usual, const TableFor& table_for) {
-  std::vector<Comparison> comparisons;
+std::vector<ChoiceComparison> compare_choices(const std::vector<Curve>& curves,
+                                              const tuner::Cluster& usual,
+                                              const TableFor& table_for) {
+  std::vector<ChoiceComparison> comparisons;
   for (const auto& [where, at] : sizes_of(curves)) {
     const auto& [communicator, bytes] = where;
     if (at.us.empty() || at.us.size() + (at.own_us ? 1 : 0) < 2) continue;

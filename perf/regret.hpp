@@ -19,15 +19,15 @@
 
 namespace noria::perf {
 
-struct Chosen {
+struct TimedChoice {
   std::string name;  // "Ring/Simple", "NCCL's own"
   double us = 0;     // measured
 };
 
-struct Comparison {
+struct ChoiceComparison {
   CurveKey communicator;  // without a choice
   uint64_t bytes = 0;
-  Chosen best, ours, of_nccl;
+  TimedChoice best, ours, of_nccl;
 
   double regret() const { return ours.us / best.us - 1; }
   double regret_of_nccl() const { return of_nccl.us / best.us - 1; }
@@ -39,9 +39,9 @@ using TableFor = std::function<plugin::tuner::Table(const CurveKey& communicator
 
 // Every size at which two choices at least were measured on one communicator. Of a curve both
 // algorithm and protocol are known, or neither: then it is NCCL's own.
-std::vector<Comparison> compare_choices(const std::vector<Curve>& curves,
-                                        const plugin::tuner::Cluster& usual,
-                                        const TableFor& table_for);
+std::vector<ChoiceComparison> compare_choices(const std::vector<Curve>& curves,
+                                              const plugin::tuner::Cluster& usual,
+                                              const TableFor& table_for);
 
 // A table fitted to the curves without one size of one communicator.
 plugin::tuner::Table table_without(const std::vector<Curve>& curves, const CurveKey& communicator,

@@ -113,8 +113,8 @@ std::string script_of(const SweepPlan& plan, const std::vector<Run>& runs) {
       "  if ! " +
       start_of(plan) +
       " \\\n      \"$program\" -b \"$3\" -e \"$4\" -f 2 -g 1 >> \"$log\" 2>&1; then\n"
-      "    echo \"$1/$2 from $3 to $4 failed: $log says why\" >&2\n"
-      "    mv \"$log\" \"$log.failed\"\n    failed=$((failed + 1))\n  fi\n}\n\n";
+      "    mv \"$log\" \"$log.failed\"\n    failed=$((failed + 1))\n"
+      "    echo \"$1/$2 from $3 to $4 failed: $log.failed says why\" >&2\n  fi\n}\n\n";
   for (const Run& run : runs)
     text += "measure " + std::string(words::name_of(run.algorithm)) + " " +
             std::string(words::name_of(run.protocol)) + " " + std::to_string(run.first_bytes) +

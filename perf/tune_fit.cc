@@ -135,6 +135,8 @@ int tune_fit(int argc, char** argv) {
     return 0;
   }
   const std::vector<tuner::Row> rows = rows_of(fitted, target_of(flags, measured));
+  if (fitted.empty())
+    throw usage_error(flags.out + ": would have no row: no choice was measured at two sizes");
   if (rows.empty())
     throw usage_error(flags.out +
                       ": would have no row: which algorithm and protocol NCCL chose is "

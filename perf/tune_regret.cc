@@ -8,6 +8,7 @@
 #include "perf/stats.hpp"
 #include "perf/tune_commands.hpp"
 #include "perf/tune_logs.hpp"
+#include "perf/tuned_cluster.hpp"
 
 namespace noria::perf {
 namespace {
@@ -24,7 +25,7 @@ namespace tuner = plugin::tuner;
 // More than this and a choice was not the best.
 constexpr double kSlow = 0.05;
 
-void print(const Comparison& one) {
+void print(const ChoiceComparison& one) {
   std::printf("%-36s %12llu  %-16s %9.1f  %-16s %+6.1f %%  %-16s %+6.1f %%\n",
               text_of_communicator(one.communicator).c_str(),
               static_cast<unsigned long long>(one.bytes), one.best.name.c_str(), one.best.us,
@@ -32,10 +33,33 @@ void print(const Comparison& one) {
               100 * one.regret_of_nccl());
 }
 
-Exit print_summary(const std::vector<Comparison>& all, double max_regret) {
+// What is known of the machine that was measured: a GPU that no log names is the model's.
+tuner::Hardware hardware_of(const tuner::Cluster& usual, const tuner::Link& link,
+                            const std::vector<Curve>& curves) {
+  tuner::Hardware hardware{.link = link, .nics = usual.nics, .gpu = usual.gpu};
+  for (const Curve& curve : curves)
+    if (uint64_t version = 0; tuner::parse_nccl_version(curve.nccl_version, &version))
+      hardware.nccl_version = version;
+  return hardware;
+}
+
+// As the plugin does: rows for other hardware are left out, and it says so.
+tuner::Table table_for(const tuner::Hardware& hardware, const std::string& path) {
+  auto table = tuner::read_table(path);
+  if (!table) throw usage_error(table.failure());
+  const size_t all = table->rows.size();
+  const size_t others =
+      std::erase_if(table->rows, [&](const tuner::Row& row) { return !is_for(row, hardware); });
+  if (others != 0)
+    std::fprintf(stderr, "noria_tune: %s: %zu of %zu rows are not for %s: left out\n",
+                 printable(path).c_str(), others, all, text_of(hardware).c_str());
+  return *std::move(table);
+}
+
+Exit print_summary(const std::vector<ChoiceComparison>& all, double max_regret) {
   std::vector<double> ours, of_nccl;
   size_t slow = 0, slow_of_nccl = 0, worse = 0;
-  for (const Comparison& one : all) {
+  for (const ChoiceComparison& one : all) {
     ours.push_back(one.regret());
     of_nccl.push_back(one.regret_of_nccl());
     slow += one.regret() > kSlow ? 1 : 0;
@@ -55,34 +79,31 @@ Exit print_summary(const std::vector<Comparison>& all, double max_regret) {
 
 int tune_regret(int argc, char** argv) {
   LogFlags flags;
-  std::string path;
-  tuner::Cluster usual{.nics = 8, .link_gbit = 400};
+  std::string path, link_text = "ib400";
+  tuner::Cluster usual{.nics = 8};
   CLI::App app(kHelp, "noria_tune regret");
   add_log_flags(app, flags);
   app.add_option("--table", path, "the table that chooses")->check(file_name());
-  app.add_option("--nics", usual.nics, "NICs of a node, for NCCL's model")
+  app.add_option("--nics", usual.nics, "NICs of a node, for NCCL's model and the rows of --table")
       ->check(whole_number(1, 64))
       ->capture_default_str();
-  app.add_option("--gbit", usual.link_gbit, "Gb/s of one of them, likewise")
-      ->check(whole_number(1, 100'000))
+  app.add_option("--link", link_text, "Gb/s of one of them, likewise: 400, ib400 or eth100")
       ->capture_default_str();
   if (parse_command_line(app, argc, argv)) return 0;
+  const tuner::Link link = link_of(link_text);
+  usual.link_gbit = link.gbit;
 
   Measured measured = measured_of(flags);
   tell_left_out(measured);
-  tuner::Table table;
-  if (!path.empty()) {
-    auto read = tuner::read_table(path);
-    if (!read) throw usage_error(read.failure());
-    table = std::move(*read);
-  }
   for (const Curve& curve : measured.curves)
     if (const auto gpu = gpu_of(curve.gpu)) usual.gpu = *gpu;
+  tuner::Table table;
+  if (!path.empty()) table = table_for(hardware_of(usual, link, measured.curves), path);
   close_choices(usual, Open::half, &measured.curves);
   // What NCCL chose itself costs what it was measured to: the table that is fitted knows it.
   std::vector<Curve> closed = measured.curves;
   close_choices(usual, Open::all, &closed);
-  const std::vector<Comparison> all =
+  const std::vector<ChoiceComparison> all =
       compare_choices(measured.curves, usual, [&](const CurveKey& communicator, uint64_t bytes) {
         return path.empty() ? table_without(closed, communicator, bytes, table.max_regret) : table;
       });
@@ -92,7 +113,7 @@ int tune_regret(int argc, char** argv) {
                       "communicator");
   std::printf("%-36s %12s  %-16s %9s  %-16s %8s  %-16s %8s\n", "communicator", "bytes", "best",
               "us", "ours", "slower", "NCCL's", "slower");
-  for (const Comparison& one : all) print(one);
+  for (const ChoiceComparison& one : all) print(one);
   return static_cast<int>(print_summary(all, table.max_regret));
 }
 

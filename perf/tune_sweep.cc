@@ -36,9 +36,12 @@ void settle(Flags* flags) {
   if (flags->plan.min_bytes > flags->plan.max_bytes) throw usage_error("-b: is larger than -e");
   // Sizes go by the factor 2, and a row's edge lies between two of them.
   flags->plan.min_bytes = std::bit_ceil(flags->plan.min_bytes);
+  if (flags->plan.min_bytes > flags->plan.max_bytes)
+    throw usage_error("-b: there is no power of two from here to -e, and sizes are such");
   if (flags->plan.nodes * flags->plan.ranks_per_node < 2)
     throw usage_error("--nodes: one rank sends nothing");
-  if (flags->plan.program.empty()) flags->plan.program = flags->collective + "_perf";
+  if (flags->plan.program.empty())
+    flags->plan.program = std::string(name_of(*collective)) + "_perf";
 }
 
 }  // namespace

@@ -41,15 +41,6 @@ tuner::Cpu cpu_of(const std::string& text) {
   return static_cast<tuner::Cpu>(found - tuner::kCpus.begin());
 }
 
-// A bare number is InfiniBand's.
-tuner::Link link_of(const std::string& text) {
-  tuner::Link link;
-  const bool is_bare = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  if (!tuner::parse_link(is_bare ? "ib" + text : text, &link) || link.gbit == 0)
-    refuse("--link", text, "Gb/s of one NIC, as 400, ib400 or eth100");
-  return link;
-}
-
 std::vector<std::string> tables_of(const ClusterFlags& flags) {
   if (!flags.tables.empty()) return flags.tables;
   std::vector<std::string> paths;
@@ -87,6 +78,14 @@ void add_cluster_flags(CLI::App& app, ClusterFlags* flags) {
                  "a table; of several the first row that fits counts. Else those that the plugin "
                  "reads: NORIA_TUNER_TABLE's, and those that come with noria")
       ->check(file_name());
+}
+
+tuner::Link link_of(const std::string& text) {
+  tuner::Link link;
+  const bool is_bare = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  if (!tuner::parse_link(is_bare ? "ib" + text : text, &link) || link.gbit == 0)
+    refuse("--link", text, "Gb/s of one NIC, as 400, ib400 or eth100");
+  return link;
 }
 
 std::string text_of(const Chosen& chosen) {

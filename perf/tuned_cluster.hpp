@@ -24,6 +24,8 @@ struct ClusterFlags {
   std::vector<std::string> tables;
 };
 void add_cluster_flags(CLI::App& app, ClusterFlags* flags);
+// Of --link: one with a rate; a bare number is InfiniBand's. Throws ToolError (usage).
+plugin::tuner::Link link_of(const std::string& text);
 
 // What is chosen, how long it is thought to take, and who thinks so.
 struct Chosen {

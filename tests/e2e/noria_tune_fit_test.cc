@@ -124,8 +124,11 @@ TEST_F(NoriaTuneFit, The_script_of_a_sweep_runs_and_its_logs_are_fitted) {
   const ToolEnd job = run_tool_to_end({"/bin/bash", script, in_folder("logs")}, {{"PATH", path}});
   EXPECT_EQ(job.exit_code, 1) << job.err;  // two of its runs failed
   EXPECT_NE(job.out.find("7 runs, 2 failed"), std::string::npos) << job.out;
-  EXPECT_NE(job.err.find("Ring/LL128 from 1048576 to 4194304 failed"), std::string::npos)
+  const std::string why = in_folder("logs/all_reduce-Ring-LL128-1048576.log.failed");
+  EXPECT_NE(job.err.find("Ring/LL128 from 1048576 to 4194304 failed: " + why + " says why"),
+            std::string::npos)
       << job.err;
+  EXPECT_TRUE(std::filesystem::exists(why));
   const std::string table = in_folder("t.csv");
   const ToolEnd fit =
       run_tool_to_end({"noria_tune", "fit", in_folder("logs/all_reduce-Ring-LL-1048576.log"),
@@ -147,6 +150,36 @@ TEST_F(NoriaTuneFit, The_script_of_a_sweep_runs_and_its_logs_are_fitted) {
       run_tool_to_end({"noria_tune", "sweep", "--table", write("full.csv", full), "-o", script})
           .exit_code,
       1);
+}
+
+TEST_F(NoriaTuneFit, A_sweep_names_the_program_as_it_is_called_however_the_collective_is_written) {
+  const std::string script = in_folder("job.sh");
+  const ToolEnd end =
+      run_tool_to_end({"noria_tune", "sweep", "--coll", "All_Reduce", "-o", script});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(read("job.sh").find("'all_reduce_perf'"), std::string::npos) << read("job.sh");
+}
+
+TEST_F(NoriaTuneFit, A_table_for_other_hardware_is_not_asked) {
+  const auto regret = [&](const std::string& columns, const std::vector<std::string>& more = {}) {
+    const std::string row = "all_reduce,64M-,2,8," + columns + ",Tree,LL,0,0,-,-,of nobody\n";
+    std::vector<std::string> command{
+        "noria_tune", "regret", ring(), tree(), "--table", write("t.csv", "noria_table,1\n" + row)};
+    command.insert(command.end(), more.begin(), more.end());
+    return run_tool_to_end(command);
+  };
+  for (const char* other : {"4,ib400,hopper,*", "8,ib200,hopper,*", "8,eth400,hopper,*",
+                            "8,ib400,ampere,*", "8,ib400,hopper,2.30"}) {
+    const ToolEnd end = regret(other);
+    EXPECT_EQ(end.exit_code, 0) << other << end.out;
+    EXPECT_NE(end.err.find("1 of 1 rows are not for 8 NICs of ib400, hopper, NCCL of a version"),
+              std::string::npos)
+        << end.err;
+  }
+  // Expect: what the flags and the logs say is what is asked.
+  EXPECT_EQ(regret("8,ib400,hopper,*").exit_code, 1);
+  EXPECT_EQ(regret("4,eth100,hopper,*", {"--nics", "4", "--link", "eth100"}).exit_code, 1);
+  EXPECT_EQ(regret("8,ib200,hopper,*", {"--link", "200"}).exit_code, 1);
 }
 
 TEST_F(NoriaTuneFit, A_plot_is_one_file_with_every_curve) {
@@ -185,6 +218,18 @@ TEST_F(NoriaTuneFit, A_log_that_is_not_to_be_trusted_is_refused_and_nothing_is_w
   EXPECT_NE(refusal(whole, {"--nics", "8,8"}).find("--nics"), std::string::npos);
 }
 
+TEST_F(NoriaTuneFit, Logs_of_one_size_give_no_table_and_say_that_a_line_takes_two) {
+  std::string text = log_of("# NCCL_ALGO=Ring NCCL_PROTO=Simple\n", 90, 5);
+  const size_t second = text.find("\n32 8 float");
+  text.erase(second, text.find("# Avg") - second - 1);
+  const ToolEnd end = run_tool_to_end({"noria_tune", "fit", write("a.log", text), "--nics", "8",
+                                       "--link", "ib400", "-o", in_folder("t.csv")});
+  EXPECT_EQ(end.exit_code, 2);
+  EXPECT_NE(end.err.find("would have no row: no choice was measured at two sizes"),
+            std::string::npos)
+      << end.err;
+}
+
 TEST_F(NoriaTuneFit, The_tables_that_come_with_noria_are_well) {
   size_t tables = 0;
   for (const auto& entry : std::filesystem::directory_iterator(NORIA_TABLES)) {
@@ -205,6 +250,9 @@ TEST_F(NoriaTuneFit, Bad_usage_is_one_line_and_exit_2) {
            {"noria_tune", "sweep"},
            {"noria_tune", "sweep", "--coll", "alltoall", "-o", "x"},
            {"noria_tune", "sweep", "-b", "2M", "-e", "1M", "-o", "x"},
+           {"noria_tune", "sweep", "-b", "5", "-e", "7", "-o", "x"},
+           {"noria_tune", "sweep", "-b", "768M", "-e", "800M", "-o", "x"},
+           {"noria_tune", "regret", ring(), tree(), "--link", "ib"},
            {"noria_tune", "sweep", "--nodes", "1", "--ranks-per-node", "1", "-o", "x"},
            {"noria_tune", "sweep", "--launcher", "ssh", "-o", "x"},
            {"noria_tune", "sweep", "--table", "/nowhere/x", "-o", "x"}}) {

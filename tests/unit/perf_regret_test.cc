@@ -30,7 +30,7 @@ Curve curve(std::optional<Algorithm> algorithm, std::optional<Protocol> protocol
 const Curve kRing = curve(Algorithm::ring, Protocol::simple, 90, 5);
 const Curve kTree = curve(Algorithm::tree, Protocol::ll, 10, 25);
 
-std::vector<Comparison> compare(const std::vector<Curve>& curves, const Table& table) {
+std::vector<ChoiceComparison> compare(const std::vector<Curve>& curves, const Table& table) {
   return compare_choices(curves, kUsual, [&](const CurveKey&, uint64_t) { return table; });
 }
 
@@ -48,7 +48,7 @@ TEST(Regret, Sizes_that_a_table_has_not_seen_are_decided_by_those_around_them) {
 }
 
 TEST(Regret, Without_a_row_the_choice_is_NCCLs_and_so_is_the_regret) {
-  for (const Comparison& one : compare({kRing, kTree}, {})) {
+  for (const ChoiceComparison& one : compare({kRing, kTree}, {})) {
     EXPECT_EQ(one.ours.us, one.of_nccl.us);
     EXPECT_EQ(one.over_nccl(), 0);
     EXPECT_EQ(one.regret(), one.regret_of_nccl());
@@ -59,7 +59,7 @@ TEST(Regret, Without_a_row_the_choice_is_NCCLs_and_so_is_the_regret) {
 TEST(Regret, NCCL_left_alone_is_what_it_was_measured_to_be) {
   // Twice the time of the ring, whatever it was.
   const Curve own = curve(std::nullopt, std::nullopt, 180, 10);
-  for (const Comparison& one : compare({own, kRing}, {})) {
+  for (const ChoiceComparison& one : compare({own, kRing}, {})) {
     EXPECT_EQ(one.of_nccl.name, "NCCL's own");
     EXPECT_NEAR(one.regret_of_nccl(), 1, 1e-9);
     EXPECT_EQ(one.best.name, "Ring/Simple");
@@ -67,7 +67,7 @@ TEST(Regret, NCCL_left_alone_is_what_it_was_measured_to_be) {
   // A table that knows what NCCL's own costs.  Expect: the ring, at every size within.
   std::vector<Curve> closed{own, kRing};
   close_choices(kUsual, Open::all, &closed);
-  for (const Comparison& one : compare_choices(
+  for (const ChoiceComparison& one : compare_choices(
            {own, kRing}, kUsual,
            [&](const CurveKey&key, uint64_t) { return table_without(closed, key, 0, 0.05); }))
     EXPECT_EQ(one.ours.name, "Ring/Simple") << one.bytes;
