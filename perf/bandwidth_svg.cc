@@ -14,6 +14,31 @@ namespace {
 constexpr std::array<const char*, 7> kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                               "#e69f00", "#56b4e9", "#000000"};
 
+// Where colours begin anew, lines are dashed, then dotted, and dots become rings.
+constexpr std::array<const char*, 3> kDashes{"", " stroke-dasharray=\"7 4\"",
+                                             " stroke-dasharray=\"2 3\""};
+
+// How one series is drawn, in the plot and in the legend.
+struct Look {
+  const char* colour;
+  const char* dash;
+  bool has_rings;
+
+  static Look of(size_t series) {
+    const size_t round = series / kColours.size();
+    return {kColours[series % kColours.size()], kDashes[std::min(round, kDashes.size() - 1)],
+            round > 0};
+  }
+  std::string line() const {
+    return std::string(" stroke=\"") + colour + "\" stroke-width=\"1.6\"" + dash;
+  }
+  std::string dot() const {
+    const std::string paint = colour;
+    return has_rings ? " fill=\"#ffffff\" stroke=\"" + paint + "\" stroke-width=\"1.4\""
+                     : " fill=\"" + paint + "\"";
+  }
+};
+
 constexpr double kWidth = 960, kLeft = 70, kRight = 24, kTop = 52, kPlotHeight = 400;
 constexpr double kLegendRow = 20, kUnderPlot = 64;
 constexpr double kPlotWidth = kWidth - kLeft - kRight;
@@ -78,7 +103,7 @@ class Picture {
     text_ += format_text("<text x=\"%g\" y=\"28\" font-size=\"17\">", kLeft) + escaped(title) +
              "</text>\n";
     axes();
-    for (size_t i = 0; i < series_.size(); ++i) draw(series_[i], kColours[i % kColours.size()]);
+    for (size_t i = 0; i < series_.size(); ++i) draw(series_[i], Look::of(i));
     legend();
     return text_ + "</svg>\n";
   }
@@ -120,16 +145,15 @@ class Picture {
         kTop + kPlotHeight / 2);
   }
 
-  void draw(const BandwidthSeries& one, const char* colour) {
+  void draw(const BandwidthSeries& one, const Look& look) {
     if (!one.modelled.empty()) {
       std::string path;
       for (const BandwidthPoint& point : one.modelled)
         path +=
             format_text("%c%.1f %.1f", path.empty() ? 'M' : 'L', x(point.bytes), y(point.gb_per_s));
-      text_ += "<path d=\"" + path + "\" fill=\"none\" stroke=\"" + colour +
-               "\" stroke-width=\"1.6\"/>\n";
+      text_ += "<path d=\"" + path + "\" fill=\"none\"" + look.line() + "/>\n";
     }
-    text_ += std::string("<g fill=\"") + colour + "\">\n";
+    text_ += "<g" + look.dot() + ">\n";
     for (const BandwidthPoint& point : one.measured)
       text_ += format_text("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"/>\n", x(point.bytes),
                            y(point.gb_per_s));
@@ -141,12 +165,12 @@ class Picture {
     for (size_t i = 0; i < series_.size(); ++i) {
       const double left = kLeft + (i % 2 == 0 ? 0 : kPlotWidth / 2);
       const double at = kBottom + kUnderPlot + kLegendRow * static_cast<double>(i / 2);
-      const char* const colour = kColours[i % kColours.size()];
-      text_ += format_text(
-                   "<path d=\"M%g %gh26\" stroke=\"%s\" stroke-width=\"1.6\"/><circle "
-                   "cx=\"%g\" cy=\"%g\" r=\"3.2\" fill=\"%s\"/><text x=\"%g\" y=\"%g\">",
-                   left, at - 4, colour, left + 13, at - 4, colour, left + 34, at) +
-               escaped(series_[i].name) + "</text>\n";
+      const Look look = Look::of(i);
+      text_ +=
+          format_text("<path d=\"M%g %gh26\"%s/><circle cx=\"%g\" cy=\"%g\" r=\"3.2\"%s/>", left,
+                      at - 4, look.line().c_str(), left + 13, at - 4, look.dot().c_str()) +
+          format_text("<text x=\"%g\" y=\"%g\">", left + 34, at) + escaped(series_[i].name) +
+          "</text>\n";
     }
   }
 

@@ -1,7 +1,8 @@
 // A picture of bus bandwidth by size, as SVG: one file that needs nothing beside it.
 //
 // Sizes on a logarithmic axis, GB/s on a straight one from 0. What was measured is dots, what is
-// modelled a line of the same colour; a legend names each. Names are escaped. Pure.
+// modelled a line of the same colour. From the eighth series on colours repeat, lines are dashed
+// and dots are rings. A legend names each. Names are escaped. Pure.
 //
 // Threads: any thread.
 #pragma once

@@ -24,6 +24,18 @@ TEST(Bandwidth_svg, Each_measured_point_is_a_dot_and_each_series_has_a_line_and_
     EXPECT_NE(svg.find(text), std::string::npos) << text;
 }
 
+TEST(Bandwidth_svg, Series_of_the_same_colour_are_told_apart_by_dashes_and_rings) {
+  std::vector<BandwidthSeries> many;
+  for (int i = 0; i < 16; ++i) many.push_back({"s", {{8, 1}, {16, 2}}, {{8, 1}, {16, 2}}});
+  const std::string svg = bandwidth_svg("many", many);
+  // Expect: of 16 series 7 have plain lines, 7 dashes and 2 dots, each in the legend too.
+  EXPECT_EQ(count(svg, "stroke-dasharray=\"7 4\""), 2u * 7);
+  EXPECT_EQ(count(svg, "stroke-dasharray=\"2 3\""), 2u * 2);
+  // Rings from the second round on.
+  EXPECT_EQ(count(svg, "<circle"), 3u * 16);
+  EXPECT_EQ(count(svg, "fill=\"#ffffff\" stroke="), 2u * 9);
+}
+
 TEST(Bandwidth_svg, Names_of_strangers_cannot_leave_their_place) {
   const std::string svg = bandwidth_svg("<script>&\"\n", {{"</text>", {{8, 1}}, {}}});
   EXPECT_EQ(svg.find("<script"), std::string::npos);
