@@ -86,7 +86,7 @@ void take_devices(const Json& json, LoggedTable* table) {
   if (!devices.is_array()) return;
   for (const Json& device : devices) {
     table->ranks = std::max(table->ranks, count_of(device, "rank") + 1);
-    hosts.insert(word_of(device, "hostname"));
+    if (const std::string host = word_of(device, "hostname"); !host.empty()) hosts.insert(host);
     table->gpu = word_of(device, "device_info");
   }
   table->nodes = hosts.size();
@@ -130,6 +130,14 @@ NcclTestsLog parse_nccl_tests_json(std::string_view text, const std::string& fil
                       (error.byte >= text.size() ? "the JSON ends here and is not whole: was "
                                                    "the run cut off?"
                                                  : "is no JSON from here on"));
+  } catch (const Json::out_of_range& error) {
+    // What it says ends with the number between quotes; it does not say where that stands.
+    const std::string_view says = error.what();
+    const size_t quote = says.find('\'');
+    const std::string_view number =
+        quote != std::string_view::npos ? says.substr(quote + 1, says.rfind('\'') - quote - 1) : "";
+    throw usage_error(file + ":" + std::to_string(line_at(text, text.find(number))) + ": '" +
+                      std::string(number) + "' is too large a number");
   }
   const Json& results = value_of(json, "results");
   if (!results.is_array() || results.empty())

@@ -97,6 +97,17 @@ TEST(Nccl_json_log, A_file_that_was_cut_off_is_refused_with_the_line) {
     EXPECT_NE(text.find("is not whole"), std::string::npos) << length << " " << text;
   }
   EXPECT_EQ(refusal("{\n\n\"a\": nonsense}"), "a.json:3: is no JSON from here on");
+  EXPECT_EQ(refusal("{\n\"a\": 1,\n\"b\": 2e999}"), "a.json:3: '2e999' is too large a number");
+}
+
+TEST(Nccl_json_log, Devices_without_a_host_do_not_make_a_node) {
+  std::string text = kRun;
+  for (const std::string host : {"\"hostname\": \"north\", ", "\"hostname\": \"south\", "})
+    text.replace(text.find(host), host.size(), "");
+  const NcclTestsLog log = parse_nccl_tests_json(text, "a.json");
+  // Expect: the number of nodes is not known.
+  EXPECT_EQ(log.tables[0].nodes, 0u);
+  EXPECT_EQ(log.tables[0].ranks, 2u);
 }
 
 TEST(Nccl_json_log, JSON_of_something_else_is_refused) {
