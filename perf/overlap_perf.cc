@@ -370,14 +370,17 @@ OverlapSummary summary_of(const ReplayPlan& plan, const Options& options, const 
   s.reads = reports[0].reads;
   for (size_t m = 0; m < reports[0].modes.size(); ++m) {
     s.modes.push_back(summarize(reports, m, s.backward_ms, s.bytes));
-    if (s.flat_ms == 0 || s.modes.back().mode == Mode::sequential)
-      s.flat_ms = s.modes.back().communication_ms;
+    if (s.modes.back().mode == Mode::sequential) s.flat_ms = s.modes.back().communication_ms;
   }
   s.tail_bytes = tail_of(plan.trace, plan.times).bytes();
   if (!reports[0].tail_ms.empty()) s.tail_ms = median(reports[0].tail_ms);
-  s.least_step_ms = least_step_ms(plan, s.flat_ms);
-  s.ddp_step_ms = full_buckets_step_ms(plan, ddp_plan_of(plan.trace, options), s.flat_ms);
-  s.full_buckets_step_ms = full_buckets_step_ms(plan, plan_of(plan, options), s.flat_ms);
+  if (s.flat_ms > 0) {
+    s.least_step_ms = least_step_ms(plan, s.flat_ms);
+    s.ddp_step_ms = full_buckets_step_ms(plan, ddp_plan_of(plan.trace, options), s.flat_ms);
+  }
+  // Its buckets' own time where one all-reduce of everything was not measured.
+  const double all_ms = s.flat_ms > 0 ? s.flat_ms : s.modes.back().communication_ms;
+  s.full_buckets_step_ms = full_buckets_step_ms(plan, plan_of(plan, options), all_ms);
   return s;
 }
 

@@ -63,7 +63,7 @@ struct OverlapSummary {
   std::string device, notice;
   uint32_t reads = 0;  // as noria_comm_info has it
   std::vector<ModeSummary> modes;
-  double flat_ms = 0;  // one all-reduce of everything
+  double flat_ms = 0;  // one all-reduce of everything; 0: not measured
   // What becomes ready last, and what an all-reduce of it takes alone.
   uint64_t tail_bytes = 0;
   std::optional<double> tail_ms;

@@ -76,6 +76,17 @@ TEST_F(OverlapPerf, Modes_are_chosen_and_the_plan_of_DDP_is_beside_whatever_plan
   EXPECT_GE(json["tail_ms"].get<double>(), 0.9 * 1048576 * 8 / 4e9 * 1e3);
 }
 
+TEST_F(OverlapPerf, Bounds_by_one_all_reduce_of_everything_want_one_that_was_measured) {
+  for (const char* modes : {"bucketed", "per-tensor,bucketed"}) {
+    const ToolEnd table = run({"-g", "2", "--mode", modes});
+    ASSERT_EQ(table.exit_code, 0) << table.err;
+    for (const char* bound : {"one all-reduce of all", "No order of sending", "never rests"})
+      EXPECT_EQ(table.out.find(bound), std::string::npos) << table.out;
+  }
+  const ToolEnd with = run({"-g", "2", "--mode", "sequential,bucketed"});
+  EXPECT_NE(with.out.find("one all-reduce of all of them"), std::string::npos) << with.out;
+}
+
 TEST_F(OverlapPerf, Three_ranks_are_right_by_messages_and_by_reads) {
   for (const char* fetch : {"read", "message"}) {
     const ToolEnd end = run({"-g", "3", "--bucket-mib", "2"}, {{"NORIA_RING_FETCH", fetch}});
