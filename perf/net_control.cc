@@ -50,7 +50,7 @@ NetControl::Header NetControl::read_header(Nanoseconds deadline) {
   Header header{};
   read_all(&header, sizeof header, deadline);
   if (header.magic != kMagic || header.bytes > kMostBytes)
-    throw ToolError(Exit::peer, peer_ + " is no net_perf, or one of another version");
+    throw ToolError(Exit::peer, peer_ + " is another program, or one of another version");
   return header;
 }
 
@@ -125,7 +125,7 @@ NetControl accept_client(const Fd& listener) {
   }
 }
 
-NetControl connect_to_server(const std::string& host, uint16_t port) {
+NetControl connect_to_server(const std::string& host, uint16_t port, const std::string& advice) {
   const Nanoseconds deadline = now_ns() + kConnectLimit;
   const auto addresses = bucketing::resolve(host, port, deadline);
   if (!addresses) throw ToolError(Exit::usage, addresses.failure());
@@ -144,7 +144,7 @@ NetControl connect_to_server(const std::string& host, uint16_t port) {
     }
     why = "cannot connect to " + address.text() + ": " + std::strerror(error);
   }
-  throw ToolError(Exit::peer, why + "; is net_perf running there, without a host's name?");
+  throw ToolError(Exit::peer, why + "; " + advice);
 }
 
 }  // namespace noria::perf

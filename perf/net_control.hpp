@@ -67,6 +67,7 @@ void with_news(NetControl& control, Side side) {
 // On every interface.
 Fd listen_for_client(uint16_t port);
 NetControl accept_client(const Fd& listener);
-NetControl connect_to_server(const std::string& host, uint16_t port);
+// `advice` ends the failure: what has to run there.
+NetControl connect_to_server(const std::string& host, uint16_t port, const std::string& advice);
 
 }  // namespace noria::perf

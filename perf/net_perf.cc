@@ -390,7 +390,8 @@ int body(int argc, char** argv) {
     LocalServer server(app, options);
     with_news(server.control(), [&] { ask(server.control(), options); });
   } else if (!options.host.empty()) {
-    NetControl control = connect_to_server(options.host, options.port);
+    NetControl control = connect_to_server(options.host, options.port,
+                                           "is net_perf running there, without a host's name?");
     with_news(control, [&] { ask(control, options); });
   } else {
     const Fd listener = listen_for_client(options.port);

@@ -237,7 +237,8 @@ int body(int argc, char** argv) {
   if (options.is_local()) {
     rate = send_to_child(options);
   } else {
-    NetControl control = connect_to_server(options.host, options.port);
+    NetControl control =
+        connect_to_server(options.host, options.port, "is transport_bw --serve running there?");
     with_news(control, [&] { rate = send(control, options); });
   }
   std::printf("%.6g\n", rate);

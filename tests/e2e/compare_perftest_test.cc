@@ -70,5 +70,13 @@ TEST(Transport_bw, Prints_how_many_messages_a_second_it_carried) {
   EXPECT_GT(std::stod(end.out), 0);
 }
 
+TEST(Transport_bw, A_sender_without_a_receiver_says_what_has_to_run_there) {
+  const ToolEnd end = run_tool_to_end({"transport_bw", "127.0.0.1", "-p", "1"});
+  EXPECT_EQ(end.exit_code, 4);
+  EXPECT_EQ(end.err,
+            "transport_bw: cannot connect to 127.0.0.1:1: Connection refused; is transport_bw "
+            "--serve running there?\n");
+}
+
 }  // namespace
 }  // namespace noria::perf

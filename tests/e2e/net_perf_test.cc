@@ -245,7 +245,7 @@ TEST(Net_perf, A_server_waits_on_after_strangers) {
   Server server;
   const Fd rubbish = say(server.port, "GET / HTTP/1.1\r\n\r\n");
   const Fd larger_than_any = say(server.port, std::string("1fpn") + std::string(12, '\xff'));
-  expect_served(server, 2, " is no net_perf, or one of another version");
+  expect_served(server, 2, " is another program, or one of another version");
 }
 
 TEST(Net_perf, A_server_waits_on_after_who_fails_before_it_asks) {
