@@ -104,10 +104,9 @@ std::vector<TimedPlan> timed_plans(const TunedCluster& cluster, const Trace& tra
     plans.back().name = "ddp";
     plans.back().cap_bytes = cap;
   }
-  std::vector<uint32_t> ready_us;
-  for (const double ms : times.ready_ms) ready_us.push_back(static_cast<uint32_t>(ms * 1e3));
-  plans.push_back(timed(cluster, times,
-                        bucketing::plan_by_times(tensors, order, {}, ready_us, curve_of(cluster))));
+  plans.push_back(
+      timed(cluster, times,
+            bucketing::plan_by_times(tensors, order, {}, ready_us(times), curve_of(cluster))));
   plans.back().name = "planned";
   std::stable_sort(plans.begin(), plans.end(), [](const TimedPlan& a, const TimedPlan& b) {
     return std::make_tuple(a.end_ms, a.buckets.size()) <

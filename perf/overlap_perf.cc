@@ -178,11 +178,9 @@ bucketing::Plan plan_of(const ReplayPlan& plan, const Options& options) {
       options.copies && (is_planned || options.order == "arrival")
           ? plan.times.order
           : bucketing::reverse_registration(tensors.size());
-  if (is_planned) {
-    std::vector<uint32_t> ready_us;
-    for (const double ms : plan.times.ready_ms) ready_us.push_back(static_cast<uint32_t>(ms * 1e3));
-    return bucketing::plan_by_times(tensors, fill_order, caps, ready_us, curve_of(plan, options));
-  }
+  if (is_planned)
+    return bucketing::plan_by_times(tensors, fill_order, caps, ready_us(plan.times),
+                                    curve_of(plan, options));
   bucketing::Plan made = bucketing::plan_buckets(kind, tensors, fill_order, caps);
   if (options.order == "reverse") return made;
   std::vector<uint32_t> places(plan.times.order.size());

@@ -49,6 +49,13 @@ ReadyTimes ready_times(const Trace& trace, std::optional<double> backward_ms) {
   return times;
 }
 
+std::vector<uint32_t> ready_us(const ReadyTimes& times) {
+  std::vector<uint32_t> us;
+  for (const double ms : times.ready_ms)
+    us.push_back(static_cast<uint32_t>(std::min(ms * 1e3, double{UINT32_MAX})));
+  return us;
+}
+
 Trace tail_of(const Trace& trace, const ReadyTimes& times) {
   Trace tail{.name = trace.name};
   if (times.order.empty()) return tail;

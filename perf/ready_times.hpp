@@ -25,6 +25,9 @@ struct ReadyTimes {
 // nothing. Arrival that is not given is reverse registration with the embeddings last.
 ReadyTimes ready_times(const Trace& trace, std::optional<double> backward_ms);
 
+// Microseconds by tensor, as the planner takes them; what is beyond them, 71 minutes, is the last.
+std::vector<uint32_t> ready_us(const ReadyTimes& times);
+
 // The tensors that become ready last, together, under the trace's name: nothing hides what they
 // take.
 Trace tail_of(const Trace& trace, const ReadyTimes& times);

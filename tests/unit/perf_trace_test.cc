@@ -205,6 +205,12 @@ TEST(Ready_times, Embeddings_come_last_and_take_no_time) {
   }));
 }
 
+TEST(Ready_times, Microseconds_end_where_32_bits_do) {
+  ReadyTimes times;
+  times.ready_ms = {0, 1.5, 4294967.295, 1e7};
+  EXPECT_EQ(ready_us(times), (std::vector<uint32_t>{0, 1500, UINT32_MAX, UINT32_MAX}));
+}
+
 TEST(Ready_times, The_tail_is_what_becomes_ready_last) {
   const auto bert = make_trace("bert-base");
   const Trace tail = tail_of(*bert, ready_times(*bert, 100));
