@@ -1,6 +1,6 @@
 add_test(NAME soft_roce_parts_test
          COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/soft_roce/parts_test.py)
-set_tests_properties(soft_roce_parts_test PROPERTIES TIMEOUT 60 LABELS soft_roce)
+set_tests_properties(soft_roce_parts_test PROPERTIES TIMEOUT 60 LABELS unit)
 
 # All on one boot of two guests, which have both cores to themselves.
 # The first time the kernel is fetched before (image.py): four minutes at most, and eight for the rest.
