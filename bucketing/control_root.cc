@@ -152,7 +152,7 @@ void ControlPlane::State::hear(const Failure& failure) {
 void ControlPlane::State::start_survey(int32_t asker) {
   if (failed()) return;
   if (!survey_) {
-    survey_.emplace();
+    survey_.emplace(Survey{});
     survey_->answers.resize(peers_.size());
     survey_->until = now_ns() + kQuestion;
     for (Peer& peer : peers_) send(peer, FrameType::question);
