@@ -129,7 +129,8 @@ Opened open_provider(const Params& params, Use use) {
   Opened opened = choose_provider(params, use);
   if (!opened) return opened;
   if (std::string fault = find_fault(**opened, params); !fault.empty()) return fault;
-  make_fork_safe((*opened)->api());
+  // Without a port nothing is registered, and the library keeps for good what it then allocates.
+  if (!(*opened)->ports().empty()) make_fork_safe((*opened)->api());
   for (const PortInfo& port : (*opened)->ports())
     if (!port.is_active) log(LogLevel::info, "%s is %s: not used", port.name().c_str(), port.state);
   for (const PortInfo& port : (*opened)->ports_left_out())
