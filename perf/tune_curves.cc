@@ -58,6 +58,9 @@ Choice choice_of(const LoggedTable& table, const LoggedRow& row, Collective coll
   if (!choice.protocol) choice.protocol = only_choice<Protocol>(table.protocol);
   if (!choice.algorithm) choice.algorithm = assumed.algorithm;
   if (!choice.protocol) choice.protocol = assumed.protocol;
+  // NCCL_ALGO may ask for what NCCL has not; then it was something else.
+  if (choice.algorithm && !words::is_possible(collective, *choice.algorithm))
+    choice.algorithm.reset();
   if (!choice.algorithm && choice.protocol)
     choice.algorithm = only_algorithm(collective, choice.protocol);
   // What has one protocol alone.
