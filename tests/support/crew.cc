@@ -104,6 +104,12 @@ Crew::~Crew() {
 void Crew::kill(size_t side, int signal) {
   ASSERT_GT(children_[side].pid, 0);
   EXPECT_EQ(::kill(children_[side].pid, signal), 0);
+  if (signal != SIGSTOP) return;
+  // Its threads stop one by one. What ended meanwhile is left for wait().
+  siginfo_t stopped{};
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(children_[side].pid), &stopped,
+                     WSTOPPED | WEXITED | WNOWAIT),
+            0);
 }
 
 Ending Crew::wait(size_t side, std::chrono::seconds limit) {

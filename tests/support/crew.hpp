@@ -76,7 +76,7 @@ class Crew {
 
   pid_t pid(size_t side) const { return children_[side].pid; }
   Wire& wire(size_t side) { return children_[side].wire; }
-  void kill(size_t side, int signal);
+  void kill(size_t side, int signal);  // SIGSTOP: returns when it stands still
   Ending wait(size_t side, std::chrono::seconds limit = std::chrono::seconds(40));
 
  private:
