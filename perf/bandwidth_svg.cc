@@ -164,7 +164,8 @@ class Picture {
   void legend() {
     for (size_t i = 0; i < series_.size(); ++i) {
       const double left = kLeft + (i % 2 == 0 ? 0 : kPlotWidth / 2);
-      const double at = kBottom + kUnderPlot + kLegendRow * static_cast<double>(i / 2);
+      const size_t row = i / 2;
+      const double at = kBottom + kUnderPlot + kLegendRow * static_cast<double>(row);
       const Look look = Look::of(i);
       text_ +=
           format_text("<path d=\"M%g %gh26\"%s/><circle cx=\"%g\" cy=\"%g\" r=\"3.2\"%s/>", left,

@@ -2,7 +2,9 @@
 
 #include <noria/bucketing.h>
 #include <unistd.h>
+#include <algorithm>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -248,7 +250,7 @@ void run_gradients(bool arena, uint32_t tensors, uint64_t count) {
     }
     require(noria_reducer_seal(reducer), "noria_reducer_seal");
     std::vector<std::vector<float>> gradients(tensors, std::vector<float>(kElements, 1.0F));
-    const uint64_t steps = count / tensors;
+    const uint64_t steps = count / std::max<uint32_t>(tensors, 1);
     for (uint64_t step = 0; step < steps + 1; ++step) {
       require(noria_step_begin(reducer, 0), "noria_step_begin");
       for (uint32_t i = tensors; i-- > 0;) {
