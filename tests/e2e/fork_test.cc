@@ -110,10 +110,12 @@ TEST(Fork, A_child_that_lives_on_does_not_hide_its_parents_death) {
       ::poll(nullptr, 0, 60'000);  // until it is killed
       return;
     }
-    parent.meet();
+    parent.meet();  // through the first barrier
+    parent.meet();  // rank 1 is dead
     expect_failure(noria_barrier(mine.comm, nullptr, nullptr), NORIA_E_PEER, "rank 1 died");
   });
   const auto child = crew.wire(1).recv<pid_t>();
+  crew.wire(0).meet();
   crew.kill(1, SIGKILL);
   crew.wire(0).meet();
   crew.expect_success({1});
