@@ -63,10 +63,10 @@ uint32_t answer_up_to(Qp& qp, uint32_t asked, const HandSlot* questions) {
     const bool replies = order.work != HandWork::write;
     if (replies && a.replies == nullptr) a.replies = own_slots(qp.engine, qp.shared.hand_replies);
     const ibv_wc_status status =
-        order.bytes > kHandBytes ? IBV_WC_REM_INV_REQ_ERR
-        : replies && a.replies == nullptr
-            ? IBV_WC_REM_OP_ERR
-            : carry_out(qp, order, question.data, replies ? a.replies[slot].data : nullptr);
+        order.bytes > kHandBytes
+            ? IBV_WC_REM_INV_REQ_ERR
+            : carry_out(qp, order, question.data,
+                        replies && a.replies != nullptr ? a.replies[slot].data : nullptr);
     a.has_refused = status != IBV_WC_SUCCESS;
     ++a.answered;
     // release: our copy comes before; pairs with next_answer().
@@ -82,6 +82,7 @@ ibv_wc_status carry_out(Qp& qp, const Order& order, const uint8_t* data, uint8_t
   const HandWork work = order.work;
   const bool is_send = work == HandWork::write && order.access == IBV_ACCESS_LOCAL_WRITE;
   const bool is_atomic = work != HandWork::write && work != HandWork::read;
+  if (work != HandWork::write && reply == nullptr) return IBV_WC_REM_OP_ERR;
   // What the initiator wants is its word; what that needs is ours.
   const uint32_t needed = needed_access(work);
   if (is_atomic && order.bytes != kAtomicBytes) return IBV_WC_REM_INV_REQ_ERR;

@@ -77,9 +77,9 @@ std::optional<Answer> next_answer(Qp& qp);
 void forget_questions(Qp& qp);
 
 // What the hand of a target does: checks it against its own table, and does it. `data` is what
-// comes with a write, `reply` has room for what a read or an atomic brings. The status that the
-// initiator gets. Under the receive CQ's list lock: keys are looked up here, so that what was
-// revoked before is not touched.
+// comes with a write, `reply` has room for what a read or an atomic brings, or is null: then it
+// fails. The status that the initiator gets. Under the receive CQ's list lock: keys are looked up
+// here, so that what was revoked before is not touched.
 struct Order {
   HandWork work;
   uint32_t access;  // that the initiator wants: a SEND has the receive's key, and LOCAL_WRITE
