@@ -1,6 +1,5 @@
 #include "bucketing/bucket_hooks.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/value_text.hpp"
@@ -19,13 +18,12 @@ BucketHooks::View BucketHooks::view_of(const Bucket& bucket, uint32_t index,
   View view;
   const uint64_t element = dtype_bytes(bucket.dtype);
   for (const uint32_t id : bucket.tensors) {
-    const ArenaRange part = part_in_bucket(bucket, tensors[id]);
-    const uint64_t begin = std::max(part.begin, range.begin), end = std::min(part.end, range.end);
-    if (begin >= end) continue;
+    const ArenaRange part = overlap(tensors[id], range);
+    if (part.bytes() == 0) continue;
     view.ids.push_back(id);
-    view.firsts.push_back((begin - tensors[id].begin) / element);
-    view.offsets.push_back(begin - range.begin);
-    view.bytes.push_back(end - begin);
+    view.firsts.push_back((part.begin - tensors[id].begin) / element);
+    view.offsets.push_back(part.begin - range.begin);
+    view.bytes.push_back(part.bytes());
   }
   view.shown = {.struct_size = sizeof(noria_hook_bucket),
                 .bucket = index,

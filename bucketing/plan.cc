@@ -102,10 +102,13 @@ uint64_t fingerprint_of(const Plan& plan) {
   return fingerprint.value();
 }
 
+ArenaRange overlap(const ArenaRange& a, const ArenaRange& b) {
+  const uint64_t begin = std::max(a.begin, b.begin);
+  return {.begin = begin, .end = std::max(begin, std::min(a.end, b.end))};
+}
+
 ArenaRange part_in_bucket(const Bucket& bucket, const ArenaRange& tensor) {
-  const uint64_t begin = std::max(tensor.begin, bucket.arena_offset);
-  return {.begin = begin,
-          .end = std::max(begin, std::min(tensor.end, bucket.arena_offset + bucket.bytes))};
+  return overlap(tensor, {bucket.arena_offset, bucket.arena_offset + bucket.bytes});
 }
 
 std::vector<uint32_t> reverse_registration(size_t tensors) {

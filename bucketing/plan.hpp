@@ -93,6 +93,8 @@ struct ArenaRange {
 
   uint64_t bytes() const { return end - begin; }
 };
+// What two have in common; without bytes if that is nothing.
+ArenaRange overlap(const ArenaRange& a, const ArenaRange& b);
 // Where of the arena the bucket holds the tensor that lies at `tensor`.
 ArenaRange part_in_bucket(const Bucket& bucket, const ArenaRange& tensor);
 

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <string>
 
 #include "bucketing/kernels.hpp"
@@ -53,17 +52,16 @@ Outcome<std::vector<noria_shard_range>> Reducer::shard_ranges() const {
     const ArenaRange own = own_shard(bucket);
     for (const uint32_t id : bucket.tensors) {
       const Readiness::Home& home = readiness_->home(id);
-      const ArenaRange tensor = part_in_bucket(bucket, {home.offset, home.offset + home.bytes});
-      const uint64_t begin = std::max(own.begin, tensor.begin), end = std::min(own.end, tensor.end);
-      if (begin >= end) continue;
+      const ArenaRange part = overlap(home.range(), own);
+      if (part.bytes() == 0) continue;
       ranges.push_back({.struct_size = sizeof(noria_shard_range),
                         .bucket = b,
                         .tensor = id,
                         .dtype = bucket.dtype,
-                        .first = (begin - home.offset) / element,
-                        .count = (end - begin) / element,
-                        .offset = begin,
-                        .gradient = arena_.base() + begin});
+                        .first = (part.begin - home.offset) / element,
+                        .count = part.bytes() / element,
+                        .offset = part.begin,
+                        .gradient = arena_.base() + part.begin});
     }
   }
   return ranges;
