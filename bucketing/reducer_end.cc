@@ -166,8 +166,7 @@ void Reducer::tell_news(const Complaints& complaints) {
 // The second half of the news, once this rank's hooks have seen all results.
 void Reducer::tell_hooks_verdict(const Complaints& complaints) {
   if (hooks_verdict_ == nullptr) return;
-  const bool is_new = !complaints.is_any() && hooks_->complaint().has_value();
-  *hooks_verdict_ = is_new ? verdict_of({.hook = hooks_->complaint()}) : 0;
+  *hooks_verdict_ = complaints.is_any() ? 0 : verdict_of({.hook = hooks_->complaint()});
   release_part(plan_.buckets.size() + 1);
 }
 
