@@ -59,10 +59,7 @@ class InstallTest : public noria::test::ScratchFolder {
     const std::string whole = "cd '" + folder_.string() + "' && { " + command + "; } >log 2>&1";
     return std::system(whole.c_str());
   }
-  std::string log() const {
-    std::ifstream stream(folder_ / "log");
-    return std::string(std::istreambuf_iterator<char>(stream), {});
-  }
+  std::string log() const { return read("log"); }
 };
 
 TEST_F(InstallTest, A_c_program_finds_it_through_pkg_config) {

@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -17,10 +16,6 @@ namespace fs = std::filesystem;
 
 class NoriaTrace : public test::ScratchFolder {
  protected:
-  static std::string text_of(const std::string& file) {
-    std::ifstream stream(file);
-    return std::string(std::istreambuf_iterator<char>(stream), {});
-  }
   // Five steps on two ranks.
   ToolEnd run_job(const std::string& trace) const {
     return run_tool_to_end({"overlap_perf", "--trace", "resnet18", "--mode", "bucketed", "-g", "2",
@@ -44,7 +39,7 @@ TEST_F(NoriaTrace, Draws_what_the_ranks_of_a_job_wrote) {
                                          in_folder("job.json"), "--html", in_folder("job.html")});
   EXPECT_EQ(drawn.exit_code, 0) << drawn.err;
   // Expect: all ranks on one clock, whose error is told; on one host it is none.
-  const auto json = nlohmann::json::parse(text_of(in_folder("job.json")), nullptr, false);
+  const auto json = nlohmann::json::parse(read("job.json"), nullptr, false);
   ASSERT_TRUE(json.is_object());
   EXPECT_EQ(json["otherData"]["rank 1"], "clock within 0 ns of rank 0's");
   std::set<int> ranks;
@@ -58,7 +53,7 @@ TEST_F(NoriaTrace, Draws_what_the_ranks_of_a_job_wrote) {
   EXPECT_EQ(ranks, (std::set<int>{0, 1}));
   EXPECT_EQ(buckets, 2 * 5);
   // Expect: a page that needs nothing but itself.
-  const std::string page = text_of(in_folder("job.html"));
+  const std::string page = read("job.html");
   EXPECT_TRUE(page.starts_with("<!doctype html>"));
   EXPECT_NE(page.find("\"name\":\"step 4\""), std::string::npos);
   for (const char* other : {"src=", "href=", "@import", "fetch("})
@@ -81,7 +76,7 @@ TEST_F(NoriaTrace, Overlap_perf_draws_its_last_steps_itself) {
                        "--steps", "2", "--html", in_folder("modes.html")},
                       {{"NORIA_SOFT", "1"}});
   ASSERT_EQ(end.exit_code, 0) << end.err;
-  const std::string page = text_of(in_folder("modes.html"));
+  const std::string page = read("modes.html");
   for (const char* mode : {"sequential", "per-tensor", "bucketed"})
     EXPECT_NE(page.find(std::string("\"name\":\"") + mode + "\""), std::string::npos) << mode;
   EXPECT_NE(end.out.find("off a clock outside."), std::string::npos) << end.out;
@@ -112,7 +107,7 @@ TEST_F(NoriaTrace, No_file_that_it_reads_is_written_over) {
       const ToolEnd end = run_tool_to_end({"noria_trace", input, flag, output});
       EXPECT_EQ(end.exit_code, 2) << end.err;
       EXPECT_NE(end.err.find("is one of the files that are read"), std::string::npos) << end.err;
-      EXPECT_EQ(text_of(input), "steps\n");
+      EXPECT_EQ(read("job"), "steps\n");
     }
   const std::string both = in_folder("both");
   const ToolEnd end = run_tool_to_end({"noria_trace", input, "--html", both, "--chrome", both});

@@ -36,10 +36,6 @@ class NoriaTuneFit : public test::ScratchFolder {
     std::ofstream(in_folder(name)) << text;
     return in_folder(name);
   }
-  std::string read(const std::string& name) const {
-    std::ifstream file(in_folder(name));
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
   // Ring is better from 4 MiB on, LL before.
   std::string ring() const {
     return write("ring.log", log_of("# NCCL_ALGO=Ring NCCL_PROTO=Simple\n", 90, 5));

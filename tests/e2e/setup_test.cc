@@ -41,10 +41,6 @@ class SetupTest : public noria::test::ScratchFolder {
     const int status = std::system(command.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
-  std::string read(const char* name) const {
-    std::ifstream stream(folder_ / name);
-    return std::string(std::istreambuf_iterator<char>(stream), {});
-  }
 };
 
 TEST_F(SetupTest, Nothing_is_run_when_nothing_is_missing) {

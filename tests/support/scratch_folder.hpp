@@ -7,6 +7,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 namespace noria::test {
@@ -21,6 +23,11 @@ class ScratchFolder : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string in_folder(const std::string& name) const { return (folder_ / name).string(); }
+  // What stands in that file there; nothing if there is none.
+  std::string read(const std::string& name) const {
+    std::ifstream file(folder_ / name);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
 
   std::filesystem::path folder_;
 };
