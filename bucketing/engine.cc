@@ -110,6 +110,7 @@ class Engine::State {
   bool step() NORIA_REQUIRES(seat_);
   Ring::Progress advance() NORIA_REQUIRES(seat_);
   bool start_next() NORIA_REQUIRES(seat_);
+  void begin(Collective& collective) NORIA_REQUIRES(seat_);
   void sleep(Nanoseconds deadline) NORIA_REQUIRES(seat_);
   bool is_overdue(Nanoseconds now) NORIA_REQUIRES(seat_);
   NORIA_COLD std::string waits_for() NORIA_REQUIRES(seat_);
@@ -240,12 +241,7 @@ Outcome<bool> Engine::State::try_run(Kind kind, const Part* part) {
   own_.parts.clear();
   if (part != nullptr) own_.parts.push_back(*part);
   own_.failure.code = NORIA_OK;
-  // relaxed: nobody else looks at it.
-  own_.state.store(Collective::State::running, std::memory_order_relaxed);
-  current_ = &own_;
-  idle_since_ = 0;
-  has_warned_ = false;
-  ring_->start(own_);
+  begin(own_);
   drive(&own_, kNever);
   Outcome<bool> outcome = true;
   if (own_.failure.code != NORIA_OK) outcome = own_.failure;
@@ -359,18 +355,24 @@ Ring::Progress Engine::State::advance() {
 }
 
 bool Engine::State::start_next() {
+  Collective* next = nullptr;
   {
     const MutexLock lock(mutex_);
     if (queue_.empty()) return false;
-    current_ = queue_.front();
+    next = queue_.front();
     queue_.pop_front();
   }
+  begin(*next);
+  return true;
+}
+
+inline void Engine::State::begin(Collective& collective) {
+  current_ = &collective;
   idle_since_ = 0;
   has_warned_ = false;
   // relaxed: nobody acts on `running` alone.
-  current_->state.store(Collective::State::running, std::memory_order_relaxed);
-  if (ring_ != nullptr) ring_->start(*current_);
-  return true;
+  collective.state.store(Collective::State::running, std::memory_order_relaxed);
+  if (ring_ != nullptr) ring_->start(collective);
 }
 
 void Engine::State::sleep(Nanoseconds deadline) {
