@@ -34,6 +34,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
 from image import ROOT, Image, Unavailable, image, program
 
@@ -331,4 +332,17 @@ class Bed:
                                "done", 30)
 
 
-__all__ = ["RAILS", "Bed", "Job", "JobFailed", "Unavailable"]
+def exit_status(name: str, body: Callable[[], int]) -> int:
+    """Of a program that runs on a bed: what its body returns; 3 where this machine runs no guests, 4
+    where a command took too long or failed, each with its reason."""
+    try:
+        return body()
+    except Unavailable as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 3
+    except JobFailed as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 4
+
+
+__all__ = ["RAILS", "Bed", "Job", "JobFailed", "Unavailable", "exit_status"]

@@ -16,7 +16,7 @@ import statistics
 import sys
 
 sys.dont_write_bytecode = True
-from bed import Bed, JobFailed, Unavailable
+from bed import Bed, JobFailed, exit_status
 
 _SIZES = [65536, 262144, 1048576]
 _PILOT_RATE = 40e6  # bytes a second, for how many messages make a second
@@ -72,16 +72,13 @@ def main(words: list[str]) -> int:
     options = parser.parse_args(words)
     if options.rounds < 1 or not 0 < options.seconds < math.inf:
         parser.error("--rounds and --seconds are above 0")
-    try:
+
+    def body() -> int:
         with Bed() as bed:
             _measure(bed, options.rounds, options.seconds)
-    except Unavailable as error:
-        print(f"figures: {error}", file=sys.stderr)
-        return 3
-    except JobFailed as error:
-        print(f"figures: {error}", file=sys.stderr)
-        return 4
-    return 0
+        return 0
+
+    return exit_status("figures", body)
 
 
 if __name__ == "__main__":

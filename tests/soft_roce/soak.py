@@ -18,7 +18,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-from bed import RAILS, Bed, JobFailed, Unavailable
+from bed import RAILS, Bed, exit_status
 
 # How long a cable is out, in turn: queue pairs try for half a second here (NORIA_ACK_TIMEOUT), so
 # that one kind of flap is outlasted and the other an error.
@@ -110,17 +110,14 @@ def main(words: list[str]) -> int:
             and 0 <= options.loss < 100):
         parser.error(f"--flap-every is above {max(_FLAPS_S)}, --seconds above 0, --loss from 0 to "
                      "below 100")
-    try:
+
+    def body() -> int:
         with Bed() as bed:
             report = soak(bed, options.seconds, options.flap_every, options.loss)
-    except Unavailable as error:
-        print(f"soak: {error}", file=sys.stderr)
-        return 3
-    except JobFailed as error:
-        print(f"soak: {error}", file=sys.stderr)
-        return 4
-    print(report)
-    return 1 if report.faults else 0
+        print(report)
+        return 1 if report.faults else 0
+
+    return exit_status("soak", body)
 
 
 if __name__ == "__main__":
