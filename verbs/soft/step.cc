@@ -177,7 +177,8 @@ Outcome check_atomic(Qp& qp, const Wqe& wqe) {
 [[gnu::noinline]] Outcome ask_target(Qp& qp, Wqe& wqe, uint64_t limit) {
   if (wqe.is_atomic())
     if (const Outcome refused = check_atomic(qp, wqe); refused.step == Step::failed) return refused;
-  return ask_over_tcp(qp, wqe, limit);
+  return ask_over_tcp(qp, wqe,
+                      next_cut(qp, wqe, qp.moved, std::min<uint64_t>(limit, tcp::kMaxPayload)));
 }
 
 [[gnu::noinline]] Outcome do_atomic(Qp& qp, Wqe& wqe, const Landing& landing) {

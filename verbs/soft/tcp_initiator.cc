@@ -1,6 +1,5 @@
 #include "verbs/soft/tcp_initiator.hpp"
 
-#include <algorithm>
 #include <cstring>
 
 #include "verbs/soft/bind_target.hpp"
@@ -84,15 +83,11 @@ Outcome watch_host(Qp& qp, Wqe& wqe) {
 
 }  // namespace
 
-Outcome ask_over_tcp(Qp& qp, Wqe& wqe, uint64_t limit) {
+Outcome ask_over_tcp(Qp& qp, Wqe& wqe, const Cut& cut) {
   TcpStream& stream = qp.target_peer->connection()->stream;
   qp.patience.store(Engine::kTick, kRelaxed);  // what comes wakes the service thread
   qp.tcp_ask.since = device_now();
   if (!stream.can_send()) return wait_for_room(qp);
-  const uint64_t most = std::min<uint64_t>(limit, tcp::kMaxPayload);
-  const Cut cut = qp.engine.places_late()
-                      ? next_cut_late(wqe.bytes, qp.moved, most, wqe.remote_address)
-                      : next_cut_early(wqe.bytes, qp.moved, most);
   Pieces local;
   // What comes back must have a place to go before the target has done it.
   if (!gather(qp, wqe, cut, &local)) return fail(IBV_WC_LOC_PROT_ERR);

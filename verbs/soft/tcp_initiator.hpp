@@ -15,8 +15,8 @@
 
 namespace noria::soft {
 
-// Sends the next part of a request, of `limit` bytes that may move.
-Outcome ask_over_tcp(Qp& qp, Wqe& wqe, uint64_t limit);
+// Sends the next part of a request, of at most tcp::kMaxPayload.
+Outcome ask_over_tcp(Qp& qp, Wqe& wqe, const Cut& cut);
 // A part is under way or was answered. `moved`: nothing keeps the request from going on.
 Outcome follow_over_tcp(Qp& qp, Wqe& wqe);
 // Whether the target's process has ended or its host is silent. Asks the kernel now and then.
