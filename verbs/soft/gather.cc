@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "verbs/soft/device_copy.hpp"
 #include "verbs/soft/engine.hpp"
 
 namespace noria::soft {
@@ -40,6 +41,13 @@ NORIA_HOT bool gather(const Qp& qp, Wqe& wqe, const Cut& cut, Pieces* out) {
     bytes -= take;
   }
   return true;
+}
+
+void scatter(const Pieces& to, const uint8_t* from) {
+  for (const iovec& piece : to.all()) {
+    device_copy(piece.iov_base, from, piece.iov_len);
+    from += piece.iov_len;
+  }
 }
 
 Pieces take_front(Pieces* from, uint64_t bytes) {

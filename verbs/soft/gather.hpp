@@ -24,6 +24,9 @@ struct Pieces {
 // deregistered meanwhile is not touched. False if a key is stale or does not cover its range.
 bool gather(const Qp& qp, Wqe& wqe, const Cut& cut, Pieces* out);
 
+// Copies to all pieces what they hold together.
+void scatter(const Pieces& to, const uint8_t* from);
+
 // Takes `bytes` off the front of `from`.
 Pieces take_front(Pieces* from, uint64_t bytes);
 

@@ -68,10 +68,10 @@ struct Wqe {
   bool is_atomic() const { return is_atomic_opcode(opcode); }
   // Brings bytes back, and holds one of the target's resources until they have come.
   bool is_answered() const { return opcode == IBV_WR_RDMA_READ || is_atomic(); }
-  bool takes_receive() const {
-    return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
-           opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  bool has_imm() const {
+    return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   }
+  bool takes_receive() const { return opcode == IBV_WR_SEND || has_imm(); }
 };
 
 // Why the head of a send queue waits, and since when.

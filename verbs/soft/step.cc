@@ -21,9 +21,7 @@ Notice& next_notice(Qp& qp) { return qp.ring[qp.receives_taken & qp.ring_mask]; 
 // The message is there: the receiver may see it.
 NORIA_HOT void announce(Qp& qp, const Wqe& wqe, ibv_wc_status status, uint32_t flags) {
   Notice& notice = next_notice(qp);
-  const bool has_imm =
-      wqe.opcode == IBV_WR_SEND_WITH_IMM || wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-  if (has_imm) flags |= kHasImm;
+  if (wqe.has_imm()) flags |= kHasImm;
   if (wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) flags |= kIsWrite;
   notice.bytes = static_cast<uint32_t>(wqe.bytes);
   notice.imm = wqe.imm;
@@ -121,11 +119,7 @@ bool take_answers(Qp& qp, Wqe& wqe, Outcome* outcome) {
         *outcome = fail(IBV_WC_LOC_PROT_ERR);
         return false;
       }
-      const uint8_t* from = answer->data;
-      for (const iovec& piece : local.all()) {
-        device_copy(piece.iov_base, from, piece.iov_len);
-        from += piece.iov_len;
-      }
+      scatter(local, answer->data);
     }
     qp.moved += answer->cut.bytes;
   }

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "verbs/soft/bind_target.hpp"
-#include "verbs/soft/device_copy.hpp"
 #include "verbs/soft/device_time.hpp"
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/gather.hpp"
@@ -57,8 +56,7 @@ tcp::Request request_for(Qp& qp, Wqe& wqe, const Cut& cut) {
   };
   set_if(qp.moved + cut.bytes == wqe.bytes, tcp::kIsLast);
   set_if(wqe.takes_receive(), tcp::kTakesReceive);
-  set_if(wqe.opcode == IBV_WR_SEND_WITH_IMM || wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM,
-         tcp::kHasImm);
+  set_if(wqe.has_imm(), tcp::kHasImm);
   set_if((wqe.flags & IBV_SEND_SOLICITED) != 0, tcp::kIsSolicited);
   return request;
 }
@@ -197,11 +195,7 @@ void on_answer(Qp& qp, const Peer& from, const tcp::Answer& answer, const TcpStr
   if (answer.code != IBV_WC_SUCCESS) return settle(ask, static_cast<ibv_wc_status>(answer.code));
   Pieces local;
   if (expected > 0 && !gather(qp, wqe, ask.cut, &local)) return settle(ask, IBV_WC_LOC_PROT_ERR);
-  const uint8_t* bytes = frame.payload;
-  for (const iovec& piece : local.all()) {
-    device_copy(piece.iov_base, bytes, piece.iov_len);
-    bytes += piece.iov_len;
-  }
+  scatter(local, frame.payload);
   qp.moved += ask.cut.bytes;
   ask.refused_since = 0;
   ask.stage = Stage::idle;
