@@ -35,11 +35,6 @@ HandSlot* own_slots(Engine& engine, Word64& where) {
   return reinterpret_cast<HandSlot*>(engine.shared().rings + offset - 1);
 }
 
-uint32_t needed_access(HandWork work) {
-  if (work == HandWork::write) return IBV_ACCESS_REMOTE_WRITE;
-  return work == HandWork::read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_ATOMIC;
-}
-
 // What a peer wrote there: its bytes lie in the slot, however many it says.
 Order order_of(const HandSlot& question) {
   return {static_cast<HandWork>(question.work.load(kRelaxed)),
@@ -77,6 +72,11 @@ uint32_t answer_up_to(Qp& qp, uint32_t asked, const HandSlot* questions) {
 }
 
 }  // namespace
+
+uint32_t needed_access(HandWork work) {
+  if (work == HandWork::write) return IBV_ACCESS_REMOTE_WRITE;
+  return work == HandWork::read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_ATOMIC;
+}
 
 ibv_wc_status carry_out(Qp& qp, const Order& order, const uint8_t* data, uint8_t* reply) {
   const HandWork work = order.work;

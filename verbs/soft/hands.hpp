@@ -76,6 +76,9 @@ std::optional<Answer> next_answer(Qp& qp);
 // The queue pair starts a new life, and its questions are numbered anew.
 void forget_questions(Qp& qp);
 
+// The right that such work needs where it is done.
+uint32_t needed_access(HandWork work);
+
 // What the hand of a target does: checks it against its own table, and does it. `data` is what
 // comes with a write, `reply` has room for what a read or an atomic brings, or is null: then it
 // fails. The status that the initiator gets. Under the receive CQ's list lock: keys are looked up

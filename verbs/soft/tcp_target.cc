@@ -47,11 +47,6 @@ HandWork hand_work(tcp::Work work) {
   }
 }
 
-uint32_t access_of(tcp::Work work) {
-  if (work == tcp::Work::read) return IBV_ACCESS_REMOTE_READ;
-  return work == tcp::Work::write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_ATOMIC;
-}
-
 bool is_answered(tcp::Work work) { return work != tcp::Work::write && work != tcp::Work::send; }
 
 // Whether a part says nothing that no request can: what it brings is what its request lacks, and
@@ -80,16 +75,14 @@ ibv_wc_status do_part(Qp& qp, const tcp::Request& request, const uint8_t* payloa
     return is_placed ? IBV_WC_SUCCESS : IBV_WC_REM_OP_ERR;
   }
   if (request.total == 0) return IBV_WC_SUCCESS;  // touches no memory: the key need not be good
+  const HandWork work = hand_work(request.work);
+  const uint32_t access = needed_access(work);
   // All of it or nothing, though it comes in parts.
-  if (!find_range(qp.engine.shared(), request.key, qp.pd_number, access_of(request.work),
+  if (!find_range(qp.engine.shared(), request.key, qp.pd_number, access,
                   request.iova - request.offset, request.total))
     return IBV_WC_REM_ACCESS_ERR;
-  const Order order{hand_work(request.work),
-                    access_of(request.work),
-                    request.key,
-                    request.iova,
-                    request.bytes,
-                    {request.compare_add, request.swap}};
+  const Order order{work,         access,        request.key,
+                    request.iova, request.bytes, {request.compare_add, request.swap}};
   return carry_out(qp, order, payload, reply);
 }
 
