@@ -244,13 +244,12 @@ void TcpTarget::serve(const tcp::Request& request, const uint8_t* payload) {
   });
   const iovec reply{reply_.get(), reply_bytes};
   connection.stream.send(answer, {&reply, reply_bytes > 0 ? 1u : 0u});
+  const bool is_refused = answer.code != IBV_WC_SUCCESS;
+  if (!takes_receive || answer.code == tcp::kNotNow || (!is_last && !is_refused)) return;
   // Behind the answer: a sender knows before the receiver is woken.
-  if (!takes_receive || answer.code == tcp::kNotNow) return;
-  engine.with_qp(request.target.qpn, [&](Qp& qp) {
-    if (is_last || answer.code != IBV_WC_SUCCESS)
-      fire_local(qp.receives_to(),
-                 (request.flags & tcp::kIsSolicited) != 0 || answer.code != IBV_WC_SUCCESS);
-  });
+  const bool is_solicited = (request.flags & tcp::kIsSolicited) != 0;
+  engine.with_qp(request.target.qpn,
+                 [&](Qp& qp) { fire_local(qp.receives_to(), is_solicited || is_refused); });
 }
 
 }  // namespace noria::soft
