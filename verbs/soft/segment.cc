@@ -12,11 +12,6 @@
 
 namespace noria::soft {
 
-void Fd::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 void Unmapper::operator()(const void* base) const { ::munmap(const_cast<void*>(base), bytes); }
 
 void* map_shared(int fd, size_t bytes, bool writable) {
