@@ -16,16 +16,15 @@ tuner::NcclModel model_of(const tuner::Cluster& usual, const CurveKey& key) {
 ModelChoice choice_by_model(const tuner::NcclModel& model, const CurveKey& key, uint64_t bytes) {
   tuner::CostTable table = model.costs(key.collective, bytes);
   for (size_t cell = 0; cell < tuner::kCells; ++cell) {
-    const auto algorithm = static_cast<tuner::Algorithm>(cell / tuner::kProtocols.size());
-    const auto protocol = static_cast<tuner::Protocol>(cell % tuner::kProtocols.size());
+    const auto algorithm = tuner::algorithm_of(cell);
+    const auto protocol = tuner::protocol_of(cell);
     if (key.algorithm.value_or(algorithm) != algorithm ||
         key.protocol.value_or(protocol) != protocol)
       table.us[cell] = plugin::abi::kIgnoredCost;
   }
   const size_t least = tuner::least_of(table.costs());
   if (least == tuner::kNoPlace) return {key.algorithm, key.protocol};
-  return {static_cast<tuner::Algorithm>(least / tuner::kProtocols.size()),
-          static_cast<tuner::Protocol>(least % tuner::kProtocols.size())};
+  return {tuner::algorithm_of(least), tuner::protocol_of(least)};
 }
 
 void close_choices(const tuner::Cluster& usual, Open which, std::vector<Curve>* curves) {

@@ -45,8 +45,8 @@ Sizes sizes_of(const std::vector<Curve>& curves) {
 }
 
 std::string name_of(size_t cell) {
-  return std::string(tuner::kAlgorithms[cell / tuner::kProtocols.size()]) + "/" +
-         std::string(tuner::kProtocols[cell % tuner::kProtocols.size()]);
+  return std::string(tuner::name_of(tuner::algorithm_of(cell))) + "/" +
+         std::string(tuner::name_of(tuner::protocol_of(cell)));
 }
 
 // NCCL's, of what was measured; and what it would choose itself, where it was measured left alone.

@@ -65,8 +65,8 @@ std::string start_of(const SweepPlan& plan) {
 std::vector<Run> missing_runs(const SweepPlan& plan, const plugin::tuner::Table& table) {
   std::vector<Run> runs;
   for (size_t cell = 0; cell < words::kCells; ++cell) {
-    const auto algorithm = static_cast<Algorithm>(cell / words::kProtocols.size());
-    const auto protocol = static_cast<Protocol>(cell % words::kProtocols.size());
+    const auto algorithm = words::algorithm_of(cell);
+    const auto protocol = words::protocol_of(cell);
     if (!is_worth_a_run(plan, algorithm, protocol)) continue;
     const auto is_known = [&](uint64_t bytes) {
       return std::any_of(table.rows.begin(), table.rows.end(), [&](const Row& row) {

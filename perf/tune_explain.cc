@@ -103,8 +103,8 @@ Json json_of(const TunedCluster& cluster, const Question& question, const Explai
   const Fitting fitting = cluster.fitting(question.collective, question.bytes);
   Json costs = Json::array();
   for (size_t cell = 0; cell < tuner::kCells; ++cell)
-    costs.push_back({{"algorithm", tuner::kAlgorithms[cell / tuner::kProtocols.size()]},
-                     {"protocol", tuner::kProtocols[cell % tuner::kProtocols.size()]},
+    costs.push_back({{"algorithm", tuner::name_of(tuner::algorithm_of(cell))},
+                     {"protocol", tuner::name_of(tuner::protocol_of(cell))},
                      {"nccl_us", cost_json(explained.before.us[cell])},
                      {"noria_us", cost_json(explained.after.us[cell])}});
   Json rows = Json::array();
@@ -143,8 +143,8 @@ void print_costs(const Explained& explained) {
     const float before = explained.before.us[cell], after = explained.after.us[cell];
     if (before < 0 && after < 0) continue;
     std::printf("%-14s %-8s %14s %14s\n",
-                std::string(tuner::kAlgorithms[cell / tuner::kProtocols.size()]).c_str(),
-                std::string(tuner::kProtocols[cell % tuner::kProtocols.size()]).c_str(),
+                std::string(tuner::name_of(tuner::algorithm_of(cell))).c_str(),
+                std::string(tuner::name_of(tuner::protocol_of(cell))).c_str(),
                 cost_text(before).c_str(), cost_text(after).c_str());
   }
 }

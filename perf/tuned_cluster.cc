@@ -148,8 +148,7 @@ Explained TunedCluster::explain(tuner::Collective collective, uint64_t bytes) co
   const tuner::Decision& decision = explained.decision;
   const auto chosen = [&](tuner::CostTable& costs, const tuner::NcclModel& model) {
     const size_t place = tuner::least_of(costs.costs());
-    Chosen made{static_cast<tuner::Algorithm>(place / tuner::kProtocols.size()),
-                static_cast<tuner::Protocol>(place % tuner::kProtocols.size())};
+    Chosen made{tuner::algorithm_of(place), tuner::protocol_of(place)};
     for (const tuner::Row* const row : {decision.row, decision.row_of_nccl})
       if (row != nullptr && row->cell() == place && row->is_predicted) made.row = row;
     made.us = made.row != nullptr ? made.row->predicted_us(bytes)

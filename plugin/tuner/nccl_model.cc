@@ -225,9 +225,8 @@ NcclModel NcclModel::make(const Cluster& cluster, const abi::TunerConstants& con
   const Maker maker(cluster, model.graphs_, constants);
   for (size_t collective = 0; collective < kCollectives.size(); ++collective)
     for (size_t cell = 0; cell < kCells; ++cell)
-      model.lines_[collective][cell] = maker.line(static_cast<Collective>(collective),
-                                                  static_cast<Algorithm>(cell / kProtocols.size()),
-                                                  static_cast<Protocol>(cell % kProtocols.size()));
+      model.lines_[collective][cell] =
+          maker.line(static_cast<Collective>(collective), algorithm_of(cell), protocol_of(cell));
   return model;
 }
 
@@ -248,8 +247,7 @@ CostTable NcclModel::costs(Collective collective, uint64_t bytes) const {
   CostTable table;
   for (size_t cell = 0; cell < kCells; ++cell)
     table.us[cell] =
-        static_cast<float>(us(collective, static_cast<Algorithm>(cell / kProtocols.size()),
-                              static_cast<Protocol>(cell % kProtocols.size()), bytes));
+        static_cast<float>(us(collective, algorithm_of(cell), protocol_of(cell), bytes));
   return table;
 }
 

@@ -35,6 +35,12 @@ inline constexpr size_t kCells = kAlgorithms.size() * kProtocols.size();
 constexpr size_t cell_of(Algorithm algorithm, Protocol protocol) {
   return static_cast<size_t>(algorithm) * kProtocols.size() + static_cast<size_t>(protocol);
 }
+constexpr Algorithm algorithm_of(size_t cell) {
+  return static_cast<Algorithm>(cell / kProtocols.size());
+}
+constexpr Protocol protocol_of(size_t cell) {
+  return static_cast<Protocol>(cell % kProtocols.size());
+}
 
 // What NCCL has kernels for.
 constexpr bool is_possible(Collective collective, Algorithm algorithm) {

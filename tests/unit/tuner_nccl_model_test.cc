@@ -23,8 +23,7 @@ struct Choice {
 Choice choice_of(const NcclModel& model, Collective collective, uint64_t bytes) {
   CostTable table = model.costs(collective, bytes);
   const size_t least = least_of(table.costs());
-  return {static_cast<Algorithm>(least / kProtocols.size()),
-          static_cast<Protocol>(least % kProtocols.size())};
+  return {algorithm_of(least), protocol_of(least)};
 }
 
 TEST(Nccl_graph, Of_H100_nodes_is_what_public_logs_show) {
@@ -251,7 +250,7 @@ TEST(Nccl_model, Never_gives_a_negative_time_and_is_monotone_but_for_the_correct
               for (size_t cell = 0; cell < kCells; ++cell) {
                 ASSERT_EQ(now.us[cell] >= 0, before.us[cell] >= 0);
                 ASSERT_TRUE(now.us[cell] > 0 || now.us[cell] == abi::kIgnoredCost);
-                const auto algorithm = static_cast<Algorithm>(cell / kProtocols.size());
+                const auto algorithm = algorithm_of(cell);
                 if (algorithm != Algorithm::tree && algorithm != Algorithm::nvls_tree) {
                   ASSERT_GE(now.us[cell], before.us[cell]);
                 }
