@@ -52,8 +52,7 @@ Chosen all_reduce_of(const TunedCluster& cluster, uint64_t bytes) {
 }
 
 double bus_gbs_of(const TunedCluster& cluster, uint64_t bytes, double us) {
-  const auto ranks = static_cast<double>(cluster.model().cluster().ranks());
-  return static_cast<double>(bytes) / (1000 * us) * 2 * (ranks - 1) / ranks;
+  return cluster.bus_gbs(Collective::all_reduce, bytes, us);
 }
 
 std::vector<Crossover> crossovers(const TunedCluster& cluster, uint64_t first, uint64_t last) {

@@ -283,4 +283,8 @@ double bus_factor(const CurveKey& key) {
   return 1;
 }
 
+double bus_gbs(const CurveKey& key, uint64_t bytes, double us) {
+  return bus_factor(key) * static_cast<double>(bytes) / us / 1000;
+}
+
 }  // namespace noria::perf

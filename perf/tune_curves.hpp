@@ -84,5 +84,7 @@ std::string text_of_communicator(const CurveKey& key);
 double steps_of(const CurveKey& key);
 // Of each byte of the message what a rank has to send, as nccl-tests' bus bandwidth counts.
 double bus_factor(const CurveKey& key);
+// GB/s of the bus, of a message that takes so long.
+double bus_gbs(const CurveKey& key, uint64_t bytes, double us);
 
 }  // namespace noria::perf

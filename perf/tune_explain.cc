@@ -29,15 +29,6 @@ struct Question {
   uint64_t bytes = 0;
 };
 
-double bus_gbs(const Question& question, double ranks, double us) {
-  double factor = 1;
-  if (question.collective == tuner::Collective::all_reduce) factor = 2 * (ranks - 1) / ranks;
-  if (question.collective == tuner::Collective::all_gather ||
-      question.collective == tuner::Collective::reduce_scatter)
-    factor = (ranks - 1) / ranks;
-  return static_cast<double>(question.bytes) / (1000 * us) * factor;
-}
-
 const char* name_of(tuner::Reason reason) {
   switch (reason) {
     case tuner::Reason::no_row: return "no_row";
@@ -151,12 +142,11 @@ void print_costs(const Explained& explained) {
 
 void print_chosen(const char* who, const TunedCluster& cluster, const Question& question,
                   const Chosen& chosen) {
-  const auto ranks = static_cast<double>(cluster.model().cluster().ranks());
+  const double gbs = cluster.bus_gbs(question.collective, question.bytes, chosen.us);
   const std::string channels =
       chosen.channels != 0 ? " over " + std::to_string(chosen.channels) + " channels" : "";
   std::printf("%s: %s%s, %.1f us, %.1f GB/s of the bus (%s)\n", who, text_of(chosen).c_str(),
-              channels.c_str(), chosen.us, bus_gbs(question, ranks, chosen.us),
-              cluster.source_of(chosen).c_str());
+              channels.c_str(), chosen.us, gbs, cluster.source_of(chosen).c_str());
 }
 
 void print(const TunedCluster& cluster, const Question& question, const Explained& explained) {

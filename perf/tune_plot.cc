@@ -21,15 +21,11 @@ constexpr const char* kHelp =
 // A line of so many points an octave looks as smooth as it is.
 constexpr double kPointsAnOctave = 8;
 
-double bandwidth(const CurveKey& key, uint64_t bytes, double us) {
-  return us > 0 ? bus_factor(key) * static_cast<double>(bytes) / us / 1000 : 0;
-}
-
 BandwidthSeries series_of(const Curve& curve, const std::vector<LinePiece>& pieces) {
   BandwidthSeries series{.name = text_of(curve.key)};
   const std::vector<TimedSize> means = means_of(curve.times);
   for (const TimedSize& mean : means)
-    series.measured.push_back({mean.bytes, bandwidth(curve.key, mean.bytes, mean.us)});
+    series.measured.push_back({mean.bytes, bus_gbs(curve.key, mean.bytes, mean.us)});
   if (pieces.empty()) return series;
   const double first = std::log2(static_cast<double>(means.front().bytes));
   const double last = std::log2(static_cast<double>(means.back().bytes));
@@ -37,7 +33,7 @@ BandwidthSeries series_of(const Curve& curve, const std::vector<LinePiece>& piec
   for (int i = 0; i <= steps; ++i) {
     const auto bytes = static_cast<uint64_t>(std::exp2(first + (last - first) * i / steps));
     const double us = line_at(pieces, bytes).us(bytes);
-    series.modelled.push_back({bytes, bandwidth(curve.key, bytes, us)});
+    series.modelled.push_back({bytes, us > 0 ? bus_gbs(curve.key, bytes, us) : 0});
   }
   return series;
 }

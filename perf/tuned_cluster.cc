@@ -4,6 +4,7 @@
 
 #include "base/own_folder.hpp"
 #include "perf/command_line.hpp"
+#include "perf/tune_curves.hpp"
 #include "plugin/tuner/nccl_constants.hpp"
 
 namespace noria::perf {
@@ -25,7 +26,7 @@ constexpr Product kProducts[]{{"v100", tuner::Gpu::volta},      {"a100", tuner::
   throw usage_error(std::string(flag) + ": '" + value + "' is not accepted; it takes " + accepts);
 }
 
-tuner::Gpu gpu_of(const std::string& text) {
+tuner::Gpu asked_gpu(const std::string& text) {
   const std::string lower = CLI::detail::to_lower(text);
   for (const Product& product : kProducts)
     if (product.name == lower) return product.gpu;
@@ -99,7 +100,7 @@ TunedCluster TunedCluster::make(const ClusterFlags& flags) {
                    .ranks_per_node = flags.gpus,
                    .nics = flags.nics,
                    .link_gbit = link.gbit,
-                   .gpu = gpu_of(flags.gpu),
+                   .gpu = asked_gpu(flags.gpu),
                    .cpu = cpu_of(flags.cpu),
                    .has_collnet = flags.has_collnet,
                    .has_ll128 = !flags.tears_lines};
@@ -194,6 +195,12 @@ std::string TunedCluster::place_of(const tuner::Row& row) const {
 
 std::string TunedCluster::source_of(const Chosen& chosen) const {
   return chosen.row != nullptr ? place_of(*chosen.row) : "NCCL's model";
+}
+
+double TunedCluster::bus_gbs(tuner::Collective collective, uint64_t bytes, double us) const {
+  const CurveKey key{
+      .collective = collective, .nodes = cluster_.nodes, .ranks_per_node = cluster_.ranks_per_node};
+  return perf::bus_gbs(key, bytes, us);
 }
 
 std::string TunedCluster::text() const {

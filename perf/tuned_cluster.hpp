@@ -70,6 +70,8 @@ class TunedCluster {
   std::string place_of(const plugin::tuner::Row& row) const;
   // Who predicts its time: a place, or "NCCL's model".
   std::string source_of(const Chosen& chosen) const;
+  // GB/s of the bus, as nccl-tests counts them.
+  double bus_gbs(plugin::tuner::Collective collective, uint64_t bytes, double us) const;
   std::string text() const;  // "16 nodes of 8 GPUs, ..."
 
  private:
