@@ -6,6 +6,11 @@
 // Threads: init only.
 #pragma once
 
+#include <string>
+
+#include "perf/exit_codes.hpp"
+#include "plugin/tuner/words.hpp"
+
 namespace noria::perf {
 
 int tune_buckets(int argc, char** argv);
@@ -16,5 +21,15 @@ int tune_plot(int argc, char** argv);
 int tune_regret(int argc, char** argv);
 int tune_rows(int argc, char** argv);
 int tune_sweep(int argc, char** argv);
+
+// The value of a flag that takes one of the tuner's words; throws ToolError (usage) that names all.
+template <class Word>
+Word word_of(const char* flag, const std::string& text) {
+  const auto word = plugin::tuner::find_word<Word>(text);
+  if (!word)
+    throw usage_error(std::string(flag) + ": '" + text + "' is not accepted; it takes " +
+                      plugin::tuner::choices_text<Word>());
+  return *word;
+}
 
 }  // namespace noria::perf

@@ -182,11 +182,7 @@ int tune_explain(int argc, char** argv) {
   app.add_flag("--json", is_json, "print JSON");
   if (parse_command_line(app, argc, argv)) return 0;
 
-  const auto found = tuner::find_word<tuner::Collective>(collective);
-  if (!found)
-    throw usage_error("--coll: '" + collective + "' is not accepted; it takes " +
-                      tuner::choices_text<tuner::Collective>());
-  question.collective = *found;
+  question.collective = word_of<tuner::Collective>("--coll", collective);
   const TunedCluster cluster = TunedCluster::make(flags);
   const Explained explained = cluster.explain(question.collective, question.bytes);
   if (is_json)

@@ -5,23 +5,11 @@
 #include "perf/command_line.hpp"
 #include "perf/log_file.hpp"
 #include "perf/nccl_json_log.hpp"
+#include "perf/tune_commands.hpp"
 
 namespace noria::perf {
-namespace {
 
 namespace words = plugin::tuner;
-
-template <class Word>
-std::optional<Word> word_of(const char* flag, const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  const auto word = words::find_word<Word>(text);
-  if (!word)
-    throw usage_error(std::string(flag) + ": '" + text + "' is not accepted; it takes " +
-                      words::choices_text<Word>());
-  return word;
-}
-
-}  // namespace
 
 void add_log_flags(CLI::App& app, LogFlags& flags) {
   constexpr uint64_t kMost = 1'000'000;
@@ -38,8 +26,10 @@ void add_log_flags(CLI::App& app, LogFlags& flags) {
 }
 
 Measured measured_of(LogFlags& flags) {
-  flags.assumed.algorithm = word_of<words::Algorithm>("--algorithm", flags.algorithm);
-  flags.assumed.protocol = word_of<words::Protocol>("--protocol", flags.protocol);
+  if (!flags.algorithm.empty())
+    flags.assumed.algorithm = word_of<words::Algorithm>("--algorithm", flags.algorithm);
+  if (!flags.protocol.empty())
+    flags.assumed.protocol = word_of<words::Protocol>("--protocol", flags.protocol);
   std::vector<NamedLog> logs;
   for (const std::string& path : flags.logs)
     logs.push_back({path, parse_nccl_log(read_log(path), path)});

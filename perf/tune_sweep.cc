@@ -27,11 +27,7 @@ struct Flags {
 };
 
 void settle(Flags* flags) {
-  const auto collective = tuner::find_word<tuner::Collective>(flags->collective);
-  if (!collective)
-    throw usage_error("--coll: '" + flags->collective + "' is not accepted; it takes " +
-                      tuner::choices_text<tuner::Collective>());
-  flags->plan.collective = *collective;
+  flags->plan.collective = word_of<tuner::Collective>("--coll", flags->collective);
   flags->plan.launcher = flags->launcher == "slurm" ? Launcher::slurm : Launcher::mpirun;
   if (flags->plan.min_bytes > flags->plan.max_bytes) throw usage_error("-b: is larger than -e");
   // Sizes go by the factor 2, and a row's edge lies between two of them.
@@ -41,7 +37,7 @@ void settle(Flags* flags) {
   if (flags->plan.nodes * flags->plan.ranks_per_node < 2)
     throw usage_error("--nodes: one rank sends nothing");
   if (flags->plan.program.empty())
-    flags->plan.program = std::string(name_of(*collective)) + "_perf";
+    flags->plan.program = std::string(name_of(flags->plan.collective)) + "_perf";
 }
 
 }  // namespace
