@@ -88,6 +88,11 @@ uint64_t edge_between(const Line& before, const Line& after, uint64_t last, uint
   return std::clamp(static_cast<uint64_t>(edge), last + 1, first);
 }
 
+// Relative to what was measured.
+double error_at(const std::vector<LinePiece>& pieces, const TimedSize& mean) {
+  return std::abs(line_at(pieces, mean.bytes).us(mean.bytes) - mean.us) / mean.us;
+}
+
 }  // namespace
 
 std::vector<LinePiece> fit_pieces(std::vector<TimedSize> times) {
@@ -151,8 +156,7 @@ std::vector<double> errors_of(const std::vector<LinePiece>& pieces,
                               const std::vector<TimedSize>& times) {
   std::vector<double> errors;
   if (pieces.empty()) return errors;
-  for (const TimedSize& mean : means_of(times))
-    errors.push_back(std::abs(line_at(pieces, mean.bytes).us(mean.bytes) - mean.us) / mean.us);
+  for (const TimedSize& mean : means_of(times)) errors.push_back(error_at(pieces, mean));
   return errors;
 }
 
@@ -165,7 +169,7 @@ std::vector<double> left_out_errors(const std::vector<TimedSize>& times) {
     for (const TimedSize& time : times)
       if (time.bytes != mean.bytes) others.push_back(time);
     const std::vector<LinePiece> pieces = fit_pieces(std::move(others));
-    errors.push_back(std::abs(line_at(pieces, mean.bytes).us(mean.bytes) - mean.us) / mean.us);
+    errors.push_back(error_at(pieces, mean));
   }
   return errors;
 }
