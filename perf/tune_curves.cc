@@ -5,6 +5,7 @@
 #include <map>
 
 #include "perf/exit_codes.hpp"
+#include "perf/format_text.hpp"
 #include "perf/stats.hpp"
 
 namespace noria::perf {
@@ -181,10 +182,9 @@ class Reader {
       if (known.contains(mean.bytes)) ratios.push_back(mean.us / known[mean.bytes]);
     const double ratio = median(ratios);
     if (ratios.empty() || (ratio < kContradiction && ratio > 1 / kContradiction)) return;
-    char text[32];
-    std::snprintf(text, sizeof text, "%.2f", ratio);
-    throw usage_error(place_of(named, table) + text_of(now.key) + " takes " + text +
-                      " times as long here as in " + before.sources.back() +
+    throw usage_error(place_of(named, table) + text_of(now.key) + " takes " +
+                      format_text("%.2f", ratio) + " times as long here as in " +
+                      before.sources.back() +
                       ": other clusters, or other settings? fit each alone");
   }
 
