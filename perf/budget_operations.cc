@@ -2,7 +2,6 @@
 
 #include <noria/bucketing.h>
 #include <unistd.h>
-#include <algorithm>
 
 #include <algorithm>
 #include <cstddef>
