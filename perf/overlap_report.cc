@@ -270,8 +270,8 @@ ModeSummary summarize(const std::vector<RankReport>& ranks, size_t mode, double 
 std::string overlap_table(const OverlapSummary& s) {
   std::string text = format_text(
       "# overlap_perf: %s, %zu tensors, %llu values, %.1f MB; %d ranks; %s; backward %.1f ms\n",
-      s.trace.c_str(), s.tensors, static_cast<unsigned long long>(s.numel),
-      static_cast<double>(s.bytes) * 1e-6, s.ranks, s.copies ? "copies" : "arena", s.backward_ms);
+      s.trace.c_str(), s.tensors, static_cast<unsigned long long>(s.numel), megabytes(s.bytes),
+      s.ranks, s.copies ? "copies" : "arena", s.backward_ms);
   text += link_line(s);
   if (!s.device.empty()) text += "# device: " + s.device + "\n";
   if (s.ranks > 1) text += std::string("# fetch: ") + kFetchTexts.at(s.reads) + "\n";
@@ -289,13 +289,14 @@ std::string overlap_table(const OverlapSummary& s) {
         "# Buckets sent only when full could end a step after %.2f ms at best; sent while they "
         "fill, they took %.2f ms.\n",
         *s.full_buckets_step_ms, bucketed->step_ms);
-  if (bucketed != nullptr) text += bound_lines(s, *bucketed);
-  if (bucketed != nullptr)
+  if (bucketed != nullptr) {
+    text += bound_lines(s, *bucketed);
     text += format_text(
         "# Sealing the reducer took %.1f ms.\n"
         "# The library reports %.3f ms exposed, from the last gradient on; the median step is "
         "%.2f %% off a clock outside.\n",
         bucketed->seal_ms, bucketed->reported_exposed_ms, 100 * bucketed->report_error);
+  }
   if (!s.notice.empty()) text += "# " + s.notice + "\n";
   return text;
 }
