@@ -1,5 +1,6 @@
 noria_test(NAME kernels_test LABELS unit SOURCES unit/kernels_test.cc
            LIBS noria_bucketing PkgConfig::HWY)
+noria_test(NAME pack_tile_test LABELS unit SOURCES unit/pack_tile_test.cc LIBS noria_bucketing)
 noria_test(NAME segments_test LABELS unit SOURCES unit/segments_test.cc LIBS noria_bucketing)
 noria_test(NAME slot_lines_test LABELS unit SOURCES unit/slot_lines_test.cc LIBS noria_bucketing)
 noria_test(NAME ring_schedule_test LABELS unit SOURCES unit/ring_schedule_test.cc
