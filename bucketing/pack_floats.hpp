@@ -147,8 +147,12 @@ struct F16 {
 };
 
 // ---- scales --------------------------------------------------------------------------------------
+// kAhead is how many units a thread loads before it works on them: a division is long, so that the
+// other threads' hide a load, and its code is large.
 
 struct AsIs {
+  static constexpr uint32_t kAhead = 4;
+
   template <class T>
   NORIA_HOST_DEVICE T operator()(T value) const {
     return value;
@@ -157,6 +161,8 @@ struct AsIs {
 
 // By an inverse that is exact.
 struct Times {
+  static constexpr uint32_t kAhead = 4;
+
   float inverse;
 
   template <class T>
@@ -166,6 +172,8 @@ struct Times {
 };
 
 struct Over {
+  static constexpr uint32_t kAhead = 1;
+
   float divisor;
 
   template <class T>

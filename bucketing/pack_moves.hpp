@@ -2,7 +2,6 @@
 //
 // Threads take turns at units of 16 bytes and more; where the two sides never stand on such a
 // boundary together, copies go by the widest access that both allow and conversions by elements.
-// Each thread has four loads under way before it stores.
 //
 // For g++, clang and nvcc, as pack_floats.hpp. Pointers are aligned to their elements, in a device's
 // global memory or the host's; the two sides do not overlap.
@@ -50,11 +49,11 @@ NORIA_HOST_DEVICE void store(char* to, uint32_t index, const T& value) {
          sizeof value);
 }
 
-// out[i] = move(in[i]) for i below count, by all threads of a block.
-template <class In, class Move>
+// out[i] = move(in[i]) for i below count, by all threads of a block; each has kAhead loads under way
+// before it stores.
+template <uint32_t kAhead, class In, class Move>
 NORIA_HOST_DEVICE void take_turns(const char* in, char* out, uint32_t count, Lane lane,
                                   const Move& move) {
-  constexpr uint32_t kAhead = 4;
   for (uint32_t first = lane.thread; first < count; first += kAhead * lane.threads) {
     In held[kAhead] = {};
     NORIA_UNROLL
@@ -77,15 +76,34 @@ NORIA_HOST_DEVICE uint32_t to_boundary(const char* address, uint32_t boundary) {
   return (boundary - past_boundary(address, boundary)) & (boundary - 1);
 }
 
+// What lies before the first unit of a stretch and behind its last one.
+struct Edges {
+  uint32_t head;   // elements before
+  uint32_t units;  // between
+  uint32_t tail;   // where the elements behind begin
+  uint32_t count;  // of the stretch
+
+  NORIA_HOST_DEVICE Edges(uint32_t before, uint32_t elements, uint32_t in_unit)
+      : head(before < elements ? before : elements),
+        units((elements - head) / in_unit),
+        tail(head + units * in_unit),
+        count(elements) {}
+
+  // Calls `each` with the index of every element that is in no unit, a few in all.
+  template <class Each>
+  NORIA_HOST_DEVICE void for_each(Lane lane, const Each& each) const {
+    const uint32_t all = count - (tail - head);
+    for (uint32_t i = lane.thread; i < all; i += lane.threads)
+      each(i < head ? i : tail + (i - head));
+  }
+};
+
 NORIA_HOST_DEVICE void write_zeros(char* out, uint32_t bytes, Lane lane) {
   using Unit = Words<4>;
-  const uint32_t before = to_boundary(out, sizeof(Unit));
-  const uint32_t head = before < bytes ? before : bytes;
-  const uint32_t units = (bytes - head) / sizeof(Unit);
-  const uint32_t tail = head + units * static_cast<uint32_t>(sizeof(Unit));
-  for (uint32_t i = lane.thread; i < head; i += lane.threads) out[i] = 0;
-  for (uint32_t i = lane.thread; i < units; i += lane.threads) store(out + head, i, Unit{});
-  for (uint32_t i = tail + lane.thread; i < bytes; i += lane.threads) out[i] = 0;
+  const Edges edges(to_boundary(out, sizeof(Unit)), bytes, sizeof(Unit));
+  for (uint32_t i = lane.thread; i < edges.units; i += lane.threads)
+    store(out + edges.head, i, Unit{});
+  edges.for_each(lane, [out](uint32_t at) { out[at] = 0; });
 }
 
 // ---- copies --------------------------------------------------------------------------------------
@@ -93,14 +111,10 @@ NORIA_HOST_DEVICE void write_zeros(char* out, uint32_t bytes, Lane lane) {
 // Both sides are equally far from a boundary of Unit.
 template <class Unit>
 NORIA_HOST_DEVICE void copy_by(const char* in, char* out, uint32_t bytes, Lane lane) {
-  const auto same = [](const auto& value) { return value; };
-  const uint32_t before = to_boundary(out, sizeof(Unit));
-  const uint32_t head = before < bytes ? before : bytes;
-  const uint32_t units = (bytes - head) / sizeof(Unit);
-  const uint32_t tail = head + units * static_cast<uint32_t>(sizeof(Unit));
-  take_turns<uint8_t>(in, out, head, lane, same);
-  take_turns<Unit>(in + head, out + head, units, lane, same);
-  take_turns<uint8_t>(in + tail, out + tail, bytes - tail, lane, same);
+  const Edges edges(to_boundary(out, sizeof(Unit)), bytes, sizeof(Unit));
+  take_turns<4, Unit>(in + edges.head, out + edges.head, edges.units, lane,
+                      [](const Unit& unit) { return unit; });
+  edges.for_each(lane, [in, out](uint32_t at) { out[at] = in[at]; });
 }
 
 // By the widest access that both sides allow.
@@ -157,13 +171,8 @@ NORIA_HOST_DEVICE void convert(const char* in, char* out, uint32_t count, Lane l
   const uint32_t before = kIn < kOut ? to_boundary(in, 16) / kIn : to_boundary(out, 16) / kOut;
   const bool together =
       past_boundary(in + before * kIn, 16) == 0 && past_boundary(out + before * kOut, 16) == 0;
-  const uint32_t head = together && before < count ? before : count;
-  const uint32_t units = (count - head) / kUnit;
-  const uint32_t tail = head + units * kUnit;
-
-  const auto one = [&scale](typename From::Bits bits) {
-    return To::bits(scale(From::value(bits)));
-  };
+  using Element = typename From::Bits;
+  const auto one = [&scale](Element bits) { return To::bits(scale(From::value(bits))); };
   const auto unit = [&scale](const InUnit& from) {
     OutUnit to;
     NORIA_UNROLL
@@ -171,9 +180,11 @@ NORIA_HOST_DEVICE void convert(const char* in, char* out, uint32_t count, Lane l
       put_pair<To>(to, i, scale(value_in<From>(from, i)), scale(value_in<From>(from, i + 1)));
     return to;
   };
-  take_turns<typename From::Bits>(in, out, head, lane, one);
-  take_turns<InUnit>(in + head * kIn, out + head * kOut, units, lane, unit);
-  take_turns<typename From::Bits>(in + tail * kIn, out + tail * kOut, count - tail, lane, one);
+  if (!together) return take_turns<Scale::kAhead, Element>(in, out, count, lane, one);
+  const Edges edges(before, count, kUnit);
+  take_turns<Scale::kAhead, InUnit>(in + edges.head * kIn, out + edges.head * kOut, edges.units,
+                                    lane, unit);
+  edges.for_each(lane, [&](uint32_t at) { store(out, at, one(load<Element>(in, at))); });
 }
 
 }  // namespace pack

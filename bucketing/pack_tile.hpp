@@ -37,7 +37,7 @@ struct PackArgs {
   const PackTile* tiles;     // one a block
   const uint64_t* pointers;  // of tensors, by slot. 0: pack writes zeros, unpack nothing
   void* bucket;
-  float divisor;           // of every value; 1 leaves them as they are
+  float divisor;           // of every value; 1 only where they are cast
   float inverse;           // 1 / divisor where that is exact, else 0
   uint32_t element_bytes;  // what Raw copies
 };
@@ -79,12 +79,14 @@ NORIA_HOST_DEVICE void move_tile(const PackArgs& args, const PackTile& tile, con
   if (sides.in == nullptr) return pack::write_zeros(sides.out, out_bytes, lane);
   pack::assume_global(sides.in);
   if constexpr (__is_same(From, Raw)) {
-    pack::copy(sides.in, sides.out, out_bytes, lane);
-  } else if (args.divisor == 1) {
-    pack::convert<From, To>(sides.in, sides.out, tile.count, lane, AsIs());
-  } else if (args.inverse != 0) {
-    pack::convert<From, To>(sides.in, sides.out, tile.count, lane, Times{args.inverse});
+    return pack::copy(sides.in, sides.out, out_bytes, lane);
   } else {
+    if constexpr (!__is_same(From, To)) {
+      if (args.divisor == 1)
+        return pack::convert<From, To>(sides.in, sides.out, tile.count, lane, AsIs());
+    }
+    if (args.inverse != 0)
+      return pack::convert<From, To>(sides.in, sides.out, tile.count, lane, Times{args.inverse});
     pack::convert<From, To>(sides.in, sides.out, tile.count, lane, Over{args.divisor});
   }
 }

@@ -88,7 +88,7 @@ bool SourceFile::is_under(std::string_view folder) const { return path.starts_wi
 bool SourceFile::is_header() const { return ends_with_any(path, {".hpp", ".h"}); }
 
 bool SourceFile::is_cpp() const {
-  return is_header() || ends_with_any(path, {".cc", ".c", ".def"});
+  return is_header() || ends_with_any(path, {".cc", ".cu", ".c", ".def"});
 }
 
 bool SourceFile::is_product() const {
@@ -121,8 +121,8 @@ std::vector<SourceFile> read_tree(const std::string& root) {
       if (is_foreign) entry.disable_recursion_pending();
       continue;
     }
-    if (is_foreign || !ends_with_any(name, {".cc", ".c", ".hpp", ".h", ".def", ".md", ".cmake",
-                                            ".txt", ".py", ".map"}))
+    if (is_foreign || !ends_with_any(name, {".cc", ".cu", ".c", ".hpp", ".h", ".def", ".md",
+                                            ".cmake", ".txt", ".py", ".map"}))
       continue;
     std::ifstream stream(entry->path());
     std::stringstream text;
