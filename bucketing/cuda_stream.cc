@@ -1,0 +1,57 @@
+#include "bucketing/cuda_stream.hpp"
+
+#include <string>
+
+#include "bucketing/c_boundary.hpp"
+
+namespace noria::bucketing {
+
+Outcome<cuda::Context> CallerStreams::context_of(cuda::Stream handle) const {
+  cuda::Context context = nullptr;
+  if (!is_default(handle)) {
+    NORIA_TRY(device_->api().call<&CudaSymbols::stream_get_context>(handle, &context));
+    return context;
+  }
+  NORIA_TRY(device_->api().call<&CudaSymbols::context_get_current>(&context));
+  // A thread without a context has no default stream either: it is to be the device's.
+  return context != nullptr ? context : device_->context();
+}
+
+Outcome<cuda::Stream> CallerStreams::look_at(const noria_stream& stream) {
+  if (stream.device != device_->ordinal())
+    return Failure{NORIA_E_ARG, "noria_stream.device is " + std::to_string(stream.device) +
+                                    ", and this communicator is of " + device_->name()};
+  const auto handle = static_cast<cuda::Stream>(stream.handle);
+  NORIA_TRY_ASSIGN(const cuda::Context context, context_of(handle));
+  if (context != device_->context())
+    return Failure{NORIA_E_ARG, std::string("noria_stream.handle ") +
+                                    (is_default(handle) ? "is a default stream, and the thread's "
+                                                          "current context is"
+                                                        : "belongs to") +
+                                    " another context than the primary one of " + device_->name() +
+                                    ": use a stream of that, as the CUDA runtime makes them"};
+  if (!is_default(handle))
+    // relaxed: who does not see it yet asks the driver as well.
+    seen_[next_.fetch_add(1, std::memory_order_relaxed) % seen_.size()].store(
+        handle, std::memory_order_relaxed);
+  return handle;
+}
+
+Outcome<std::optional<cuda::Stream>> read_stream(const noria_stream* stream,
+                                                 CallerStreams* streams) {
+  if (stream == nullptr) return std::optional<cuda::Stream>();
+  NORIA_TRY_ASSIGN(const noria_stream copy, read_struct(stream, "noria_stream"));
+  if (copy.kind == NORIA_STREAM_HOST) return std::optional<cuda::Stream>();
+  if (copy.kind != NORIA_STREAM_CUDA)
+    return Failure{NORIA_E_ARG,
+                   "noria_stream.kind is " + std::to_string(copy.kind) + ": it takes 0 or 1"};
+  if (streams == nullptr)
+    return Failure{NORIA_E_ARG,
+                   "noria_stream.kind is NORIA_STREAM_CUDA, and this communicator is of the host: "
+                   "give NULL and memory of the host, or make it with device_kind "
+                   "NORIA_STREAM_CUDA"};
+  NORIA_TRY_ASSIGN(const cuda::Stream handle, streams->check(copy));
+  return std::optional<cuda::Stream>(handle);
+}
+
+}  // namespace noria::bucketing
