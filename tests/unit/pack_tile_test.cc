@@ -15,6 +15,7 @@
 
 #include "bucketing/kernels.hpp"
 #include "bucketing/pack_kernels.hpp"
+#include "bucketing/pack_tiles.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -229,6 +230,31 @@ TEST(PackKernels, Are_found_by_names_that_differ) {
     EXPECT_EQ(find_pack_kernel(kernel.name), &kernel);
   }
   EXPECT_EQ(find_pack_kernel("noria_pack_f32_i32"), nullptr);
+}
+
+// ---- tiles ---------------------------------------------------------------------------------------
+
+TEST(PackTiles, Cut_a_bucket_at_tensors_and_at_their_own_length) {
+  const std::vector<PackTile> tiles =
+      cut_tiles(std::vector<PackTensor>{{.first = 0, .count = 3, .at = 0},
+                                        {.first = 0, .count = 0, .at = 3},
+                                        {.first = 100, .count = 2 * kTileElements + 1, .at = 3},
+                                        {.first = 0, .count = kTileElements, .at = 20000}});
+
+  // Expect: slot, count, first, at.
+  const uint32_t full = kTileElements;
+  const std::vector<std::vector<uint64_t>> expected{
+      {0, 3, 0, 0},
+      {2, full, 100, 3},
+      {2, full, 100 + full, 3 + full},
+      {2, 1, 100 + 2 * full, 3 + 2 * full},
+      {3, full, 0, 20000},
+  };
+  ASSERT_EQ(tiles.size(), expected.size());
+  for (size_t i = 0; i < tiles.size(); ++i)
+    EXPECT_EQ((std::vector<uint64_t>{tiles[i].tensor, tiles[i].count, tiles[i].first, tiles[i].at}),
+              expected[i]);
+  EXPECT_TRUE(cut_tiles({}).empty());
 }
 
 // ---- every value ---------------------------------------------------------------------------------
