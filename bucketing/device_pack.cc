@@ -1,7 +1,5 @@
 #include "bucketing/device_pack.hpp"
 
-#include <string>
-
 #include "base/check.hpp"
 #include "bucketing/kernels.hpp"
 #include "bucketing/pack_kernels.hpp"
@@ -9,17 +7,6 @@
 namespace noria::bucketing {
 
 namespace {
-
-// As the names of pack_kernels.def have it.
-std::string word_of(noria_dtype dtype) {
-  switch (dtype) {
-    case NORIA_FLOAT16: return "f16";
-    case NORIA_FLOAT32: return "f32";
-    case NORIA_FLOAT64: return "f64";
-    case NORIA_BFLOAT16: return "bf16";
-    default: return dtype_name(dtype);
-  }
-}
 
 template <class T>
 T* at(cuda::Pointer address) {
@@ -55,23 +42,21 @@ Outcome<Ok> DevicePack::make_tiles(noria_dtype tensor, noria_dtype bucket, PackS
                                                         tensors_.size() * sizeof(cuda::Pointer)));
   table_on_device_ = memory.pointer() + tiles_.size() * sizeof(PackTile);
   memory_.push_back(std::move(memory));
-  NORIA_TRY_ASSIGN(pack_, make_way("noria_pack_", tensor, bucket, scale.before));
-  NORIA_TRY_ASSIGN(unpack_, make_way("noria_unpack_", bucket, tensor, scale.after));
+  NORIA_TRY_ASSIGN(pack_, make_way(PackWay::pack, tensor, bucket, scale.before));
+  NORIA_TRY_ASSIGN(unpack_, make_way(PackWay::unpack, bucket, tensor, scale.after));
   return Ok{};
 }
 
-Outcome<DevicePack::Way> DevicePack::make_way(const char* prefix, noria_dtype from, noria_dtype to,
+Outcome<DevicePack::Way> DevicePack::make_way(PackWay way, noria_dtype from, noria_dtype to,
                                               float divisor) const {
-  const std::string kernel =
-      prefix + (from == to && divisor == 1 ? "bytes" : word_of(from) + "_" + word_of(to));
+  const std::string kernel = pack_kernel_name(way, from, to, divisor);
   NORIA_CHECK(find_pack_kernel(kernel) != nullptr, "gradients that no kernel casts or divides");
-  NORIA_TRY_ASSIGN(const cuda::Function function, module_->find(kernel));
-  return Way{function,
-             {.tiles = at<const PackTile>(memory_[0].pointer()),
-              .pointers = at<const uint64_t>(table_on_device_),
-              .divisor = divisor,
-              .inverse = is_exact_divisor(divisor) ? 1 / divisor : 0,
-              .element_bytes = element_bytes_}};
+  Way made;
+  NORIA_TRY_ASSIGN(made.kernel, module_->find(kernel));
+  made.args = pack_args(divisor, element_bytes_);
+  made.args.tiles = at<const PackTile>(memory_[0].pointer());
+  made.args.pointers = at<const uint64_t>(table_on_device_);
+  return made;
 }
 
 // ---- used ----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "bucketing/device_memory.hpp"
+#include "bucketing/pack_kernels.hpp"
 #include "bucketing/pack_module.hpp"
 #include "bucketing/pack_tiles.hpp"
 
@@ -73,7 +74,7 @@ class DevicePack {
         table_(std::make_unique<Table>(tensors.size())) {}
 
   Outcome<Ok> make_tiles(noria_dtype tensor, noria_dtype bucket, PackScale scale);
-  Outcome<Way> make_way(const char* prefix, noria_dtype from, noria_dtype to, float divisor) const;
+  Outcome<Way> make_way(PackWay way, noria_dtype from, noria_dtype to, float divisor) const;
   NORIA_HOT Outcome<Ok> launch(const Way& way, cuda::Stream stream, cuda::Pointer bucket) const;
   NORIA_COLD Outcome<Ok> write_table(cuda::Stream stream);
   NORIA_COLD Outcome<Ok> copy_in(cuda::Stream stream, cuda::Pointer bucket) const;

@@ -92,11 +92,6 @@ Bytes any_bits(size_t bytes, uint64_t seed) {
   return bits;
 }
 
-PackArgs args_of(float divisor) {
-  const bool exact = is_exact_divisor(divisor);
-  return {nullptr, nullptr, nullptr, divisor, exact ? 1 / divisor : 0, 4};
-}
-
 void run_tile(const PackKernel& kernel, const PackArgs& args, const PackTile& tile,
               uint32_t threads) {
   for (uint32_t thread = 0; thread < threads; ++thread) kernel.run(args, tile, {thread, threads});
@@ -134,7 +129,7 @@ void check(const PackKernel& kernel, const Shape& shape) {
   std::memcpy(expected.data() + shape.out_shift * task.out_bytes(), results.data(),
               size_t{shape.count} * task.out_bytes());
 
-  PackArgs args = args_of(shape.divisor);
+  PackArgs args = pack_args(shape.divisor, 4);
   const auto address = [](const std::byte* memory) { return reinterpret_cast<uint64_t>(memory); };
   const uint64_t tensor = address(task.packs ? in_memory : out_memory);
   args.pointers = &tensor;
@@ -188,7 +183,7 @@ TEST_P(EachKernel, A_tensor_without_memory_is_zeros_in_the_bucket_and_is_not_wri
     alignas(64) std::byte bucket[1024];
     std::memset(bucket, 0xFF, sizeof bucket);
     const uint64_t nothing = 0;
-    PackArgs args = args_of(3);
+    PackArgs args = pack_args(3, 4);
     args.pointers = &nothing;
     args.bucket = bucket;
     const PackTile tile{0, 50, 7, at};
@@ -214,7 +209,9 @@ TEST(PackKernels, Bytes_are_copied_whatever_the_size_of_an_element) {
       const Bytes bits = any_bits(sizeof tensor, size);
       std::memcpy(tensor, bits.data(), sizeof tensor);
       const auto address = reinterpret_cast<uint64_t>(tensor);
-      PackArgs args{nullptr, &address, bucket, 1, 1, size};
+      PackArgs args = pack_args(1, size);
+      args.pointers = &address;
+      args.bucket = bucket;
       run_tile(*find_pack_kernel("noria_pack_bytes"), args, {0, 37, apart, 2}, 3);
 
       // Expect:
@@ -230,6 +227,18 @@ TEST(PackKernels, Are_found_by_names_that_differ) {
     EXPECT_EQ(find_pack_kernel(kernel.name), &kernel);
   }
   EXPECT_EQ(find_pack_kernel("noria_pack_f32_i32"), nullptr);
+}
+
+TEST(PackKernels, Are_named_by_what_they_read_and_write) {
+  EXPECT_EQ(pack_kernel_name(PackWay::pack, NORIA_FLOAT32, NORIA_BFLOAT16, 1),
+            "noria_pack_f32_bf16");
+  EXPECT_EQ(pack_kernel_name(PackWay::unpack, NORIA_FLOAT16, NORIA_FLOAT32, 2),
+            "noria_unpack_f16_f32");
+  EXPECT_EQ(pack_kernel_name(PackWay::pack, NORIA_FLOAT64, NORIA_FLOAT64, 3), "noria_pack_f64_f64");
+  EXPECT_EQ(pack_kernel_name(PackWay::unpack, NORIA_INT64, NORIA_INT64, 1), "noria_unpack_bytes");
+  // Expect: what no kernel does is no kernel's name.
+  EXPECT_EQ(find_pack_kernel(pack_kernel_name(PackWay::pack, NORIA_INT32, NORIA_INT32, 2)),
+            nullptr);
 }
 
 // ---- tiles ---------------------------------------------------------------------------------------
