@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -110,10 +111,16 @@ Outcome<Ok> check_reduction(const char* function, noria_dtype dtype, noria_op op
   return Ok{};
 }
 
-// With a NULL `work` the call waits, else it hands the work out.
-Outcome<Ok> start(noria_comm* comm, const noria_stream* stream, noria_work** work, Kind kind,
-                  int32_t root, const Part* part) {
-  NORIA_TRY(check_stream(stream));
+// With a NULL `work` the host's call waits, else it hands the work out.
+Outcome<Ok> start(const char* function, noria_comm* comm, const noria_stream* stream,
+                  noria_work** work, Kind kind, int32_t root, const Part* part) {
+  NORIA_TRY_ASSIGN(const std::optional<cuda::Stream> on_gpu, comm->comm->read_stream(stream));
+  if (on_gpu) {
+    NORIA_TRY_ASSIGN(noria_work* const made,
+                     comm->comm->launch_on(*on_gpu, function, kind, root, part, work != nullptr));
+    if (work != nullptr) *work = made;
+    return Ok{};
+  }
   if (work == nullptr) return comm->comm->run(kind, root, part);
   NORIA_TRY_ASSIGN(*work, comm->comm->launch(kind, root, part));
   return Ok{};
@@ -135,7 +142,7 @@ Outcome<Ok> reduce_scatter(const char* function, noria_comm* comm, const void* i
                                         op));
   part.phases = Phases::reduce;
   part.edges = *edges;
-  return start(comm, stream, work, Kind::reduce_scatter, 0, &part);
+  return start(function, comm, stream, work, Kind::reduce_scatter, 0, &part);
 }
 
 Outcome<Ok> all_gather(const char* function, noria_comm* comm, const void* in, void* out,
@@ -153,15 +160,26 @@ Outcome<Ok> all_gather(const char* function, noria_comm* comm, const void* in, v
                                         NORIA_SUM));
   part.phases = Phases::gather;
   part.edges = *edges;
-  return start(comm, stream, work, Kind::all_gather, 0, &part);
+  return start(function, comm, stream, work, Kind::all_gather, 0, &part);
 }
 
 noria_status answer(const Outcome<Ok>& outcome) {
   return outcome ? NORIA_OK : refuse(outcome.failure());
 }
 
-noria_status result_of(const noria_work& work) {
-  if (!work.collective.is_done()) return NORIA_IN_PROGRESS;
+// A deadline of who does not wait.
+constexpr noria::Nanoseconds kPast = 0;
+
+// Waits until the deadline at most; one that has passed: does not wait.
+noria_status result_of(noria_work& work, noria::Nanoseconds deadline) {
+  if (work.device_work) {
+    const auto is_done = work.device_work->wait(*work.engine, deadline);
+    if (!is_done) return refuse(is_done.failure());
+    return *is_done ? NORIA_OK : NORIA_IN_PROGRESS;
+  }
+  if (!work.collective.is_done() &&
+      (deadline == kPast || !work.engine->wait(work.collective, deadline)))
+    return NORIA_IN_PROGRESS;
   const Failure& failure = work.collective.failure;
   return failure.code == NORIA_OK ? NORIA_OK : refuse(failure);
 }
@@ -284,7 +302,7 @@ noria_status noria_all_reduce(noria_comm* comm, const void* in, void* out, uint6
   if (auto checked = check_reduction(kName, dtype, op); !checked) return refuse(checked.failure());
   const auto part = make_part({kName, in, out, count, count, dtype}, op);
   if (!part) return refuse(part.failure());
-  return answer(start(comm, stream, work, Kind::all_reduce, 0, &*part));
+  return answer(start(kName, comm, stream, work, Kind::all_reduce, 0, &*part));
 }
 
 noria_status noria_broadcast(noria_comm* comm, const void* in, void* out, uint64_t count,
@@ -301,12 +319,13 @@ noria_status noria_broadcast(noria_comm* comm, const void* in, void* out, uint64
   const auto part =
       make_part({kName, is_root ? in : out, out, count, count, dtype, is_root}, NORIA_SUM);
   if (!part) return refuse(part.failure());
-  return answer(start(comm, stream, work, Kind::broadcast, root, &*part));
+  return answer(start(kName, comm, stream, work, Kind::broadcast, root, &*part));
 }
 
 noria_status noria_barrier(noria_comm* comm, const noria_stream* stream, noria_work** work) {
-  if (!is_usable(comm)) return refuse(unusable(comm, named("noria_barrier", "comm")));
-  return answer(start(comm, stream, work, Kind::barrier, 0, nullptr));
+  constexpr const char* kName = "noria_barrier";
+  if (!is_usable(comm)) return refuse(unusable(comm, named(kName, "comm")));
+  return answer(start(kName, comm, stream, work, Kind::barrier, 0, nullptr));
 }
 
 noria_status noria_reduce_scatter(noria_comm* comm, const void* in, void* out, uint64_t count,
@@ -347,7 +366,7 @@ noria_status noria_all_gather_v(noria_comm* comm, const void* in, void* out, con
 
 noria_status noria_work_test(noria_work* work) {
   if (!is_usable(work)) return refuse(unusable(work, named("noria_work_test", "work")));
-  return result_of(*work);
+  return result_of(*work, kPast);
 }
 
 noria_status noria_work_wait(noria_work* work, uint32_t timeout_ms) {
@@ -355,10 +374,10 @@ noria_status noria_work_wait(noria_work* work, uint32_t timeout_ms) {
   const noria::Nanoseconds deadline =
       timeout_ms == 0 ? noria::kNever
                       : noria::now_ns() + static_cast<noria::Nanoseconds>(timeout_ms) * 1'000'000;
-  if (!work->engine->wait(work->collective, deadline))
-    return refuse({NORIA_E_TIMEOUT, "the work is still under way after " +
-                                        std::to_string(timeout_ms) + " ms; wait for it again"});
-  return result_of(*work);
+  const noria_status status = result_of(*work, deadline);
+  if (status != NORIA_IN_PROGRESS) return status;
+  return refuse({NORIA_E_TIMEOUT, "the work is still under way after " +
+                                      std::to_string(timeout_ms) + " ms; wait for it again"});
 }
 
 void noria_work_release(noria_work* work) {

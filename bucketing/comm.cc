@@ -21,13 +21,6 @@ namespace {
 
 // Long enough for ranks that end together, and no burden where one ends alone.
 constexpr Nanoseconds kLeave = 1_s;
-// Longer than ranks take to say the same of a time-out (ControlPlane::settle).
-constexpr Nanoseconds kSettling = 5_s;
-
-std::string on_rank(int32_t rank, const std::string& text) {
-  return "rank " + std::to_string(rank) + ": " + text;
-}
-
 // With a bad NORIA_ variable this rank cannot take part, but it can still meet the others and say
 // so.
 Params params_to_meet_by() {
@@ -82,8 +75,11 @@ Comm::Comm(const Params& params, int32_t rank, int32_t size)
 Comm::~Comm() { end(); }
 
 void Comm::end() {
+  const bool is_good = end_work_on_gpu();
   if (engine_ != nullptr && control_ != nullptr && !engine_->failed())
     control_->leave(now_ns() + kLeave);
+  if (gpu_ != nullptr && engine_ != nullptr)
+    gpu_->leave(is_good && !engine_->failed(), now_ns() + kLeave);
   if (engine_ != nullptr) engine_->stop();
   if (control_ != nullptr) control_->hang_up();
 }
@@ -114,13 +110,15 @@ Outcome<std::unique_ptr<Comm>> Comm::make(const noria_comm_config& config,
   if (comm->size_ == 1) {
     if (config.id != nullptr) drop_reservation(*rendezvous);
     if (!bad_params.empty()) return Failure{NORIA_E_ARG, bad_params};
+    NORIA_TRY(comm->open_gpu(config));
     NORIA_TRY(comm->start_timeline(Timeline::make_group(), {}));
     NORIA_TRY(comm->start_engine(nullptr, nullptr));
+    NORIA_TRY(comm->join_gpus(now_ns() + comm->start_timeout_));
     return comm;
   }
   const Nanoseconds deadline = now_ns() + comm->start_timeout_;
   NORIA_TRY_ASSIGN(comm->control_, meet(*rendezvous, config.id != nullptr, deadline));
-  NORIA_TRY(comm->connect(bad_params, deadline));
+  NORIA_TRY(comm->connect(config, bad_params, deadline));
   return comm;
 }
 
@@ -178,10 +176,15 @@ Outcome<std::unique_ptr<Comm>> Comm::split(int32_t color, int32_t key) {
   config.id = config.size > 1 ? &id : nullptr;
   config.start_timeout_ms = static_cast<uint32_t>(start_timeout_ / 1'000'000);
   config.collective_timeout_ms = static_cast<uint32_t>(collective_timeout_ / 1'000'000);
+  if (gpu_ != nullptr) {
+    config.device_kind = NORIA_STREAM_CUDA;
+    config.device = gpu_->device().ordinal();
+  }
   return make(config, trace_name);
 }
 
-Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {
+Outcome<Ok> Comm::connect(const noria_comm_config& config, const std::string& bad_params,
+                          Nanoseconds deadline) {
   host_ = control_->local_host();
   std::unique_ptr<transport::Domain> domain;
   const auto set_up = [&]() -> Outcome<Ok> {
@@ -192,7 +195,7 @@ Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {
       host_ = interface->host;
     }
     NORIA_TRY_ASSIGN(domain, open_device());
-    return Ok{};
+    return open_gpu(config);
   };
   NORIA_TRY(agree("open the device", set_up(), deadline));
   if (is_traced_) {
@@ -205,7 +208,8 @@ Outcome<Ok> Comm::connect(const std::string& bad_params, Nanoseconds deadline) {
   auto ring = Ring::connect(*domain, *control_, params_, host_, deadline);
   if (!ring) return control_->settle(ring.failure());
   NORIA_TRY(agree("start", start_engine(std::move(domain), std::move(*ring)), deadline));
-  return try_ring(deadline);
+  NORIA_TRY(try_ring(deadline));
+  return join_gpus(deadline);
 }
 
 // A connection may stand that carries nothing, as by a wrong GID or a closed port of a switch. That
@@ -265,19 +269,28 @@ Outcome<Ok> Comm::start_timeline(const std::string& group, const ClockOffset& cl
 }
 
 Outcome<Ok> Comm::agree(const std::string& what, const Outcome<Ok>& mine, Nanoseconds deadline) {
+  if (control_ == nullptr) return mine;
   PayloadWriter report;
   report.put_i32(mine ? NORIA_OK : mine.failure().code);
   report.put_text(mine ? "" : mine.failure().text);
   report.put_i32(params_.trace.empty() ? 0 : 1);
+  report.put_i32(gpu_ != nullptr ? 1 : 0);
   NORIA_TRY_ASSIGN(const std::vector<std::string> reports,
                    control_->all_gather(what, report.bytes(), deadline));
+  std::optional<size_t> of_host, of_gpu;  // the last rank of each kind
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     PayloadReader reader(reports[rank]);
     const int32_t code = reader.take_i32();
     const std::string text = reader.take_text();
     is_traced_ |= reader.take_i32() != 0;
     if (code != NORIA_OK) return Failure{code, on_rank(static_cast<int32_t>(rank), text)};
+    (reader.take_i32() != 0 ? of_gpu : of_host) = rank;
   }
+  if (of_host && of_gpu)
+    return Failure{NORIA_E_MISMATCH, "the device_kind of rank " + std::to_string(*of_gpu) +
+                                         " is NORIA_STREAM_CUDA, and that of rank " +
+                                         std::to_string(*of_host) +
+                                         " NORIA_STREAM_HOST: it is the same on all ranks"};
   return Ok{};
 }
 
@@ -331,9 +344,12 @@ Outcome<noria_work*> Comm::launch(Kind kind, int32_t root, const Part* part) {
 }
 
 void Comm::sweep_works() {
-  works_.remove_if([](const noria_work& work) {
+  works_.remove_if([this](noria_work& work) {
     // acquire: pairs with noria_work_release(); the releasing thread's last look is over.
-    return work.is_released.load(std::memory_order_acquire) && work.collective.is_done();
+    if (!work.is_released.load(std::memory_order_acquire)) return false;
+    if (!work.device_work) return work.collective.is_done();
+    gpu_->events().give_back(std::move(*work.device_work).take_event());
+    return true;
   });
 }
 
@@ -346,6 +362,13 @@ noria_comm_info Comm::info() const {
   const auto put = [](char* field, size_t capacity, const std::string& text) {
     std::snprintf(field, capacity, "%s", text.c_str());
   };
+  if (gpu_ != nullptr) {
+    put(info.gpu, sizeof info.gpu, gpu_->device().name());
+    info.nccl = gpu_->nccl().owner() == NcclCollective::Owner::noria ? 1
+                : gpu_->nccl().was_aborted()                         ? 3
+                                                                     : 2;
+    info.nccl_version = static_cast<uint32_t>(gpu_->nccl_version());
+  }
   if (size_ == 1) {
     put(info.device, sizeof info.device, "none: one rank needs no device");
     return info;
@@ -366,6 +389,7 @@ ReducerHost Comm::reducer_host() {
           .control = control_.get(),
           .open_steps = &open_steps_,
           .timeline = timeline_.get(),
+          .device = gpu_ != nullptr ? gpu_->host() : DeviceHost{},
           .start_timeout = start_timeout_,
           .collective_timeout = collective_timeout_};
 }

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "base/mutex.hpp"
 #include "base/params.hpp"
 #include "bucketing/collective.hpp"
+#include "bucketing/comm_device.hpp"
 #include "bucketing/control.hpp"
 #include "bucketing/engine.hpp"
 #include "bucketing/failure.hpp"
@@ -36,6 +38,7 @@ class Comm;
 // done; until it is released it keeps the communicator, which may have ended meanwhile.
 struct noria_work {
   noria::bucketing::Collective collective;
+  std::optional<noria::bucketing::DeviceWork> device_work;  // in place of it: an operation on a GPU
   std::shared_ptr<noria::bucketing::Comm> comm;
   noria::bucketing::Engine* engine = nullptr;
   std::atomic<bool> is_released{false};
@@ -61,6 +64,11 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Outcome<Ok> run(Kind kind, int32_t root, const Part* part);
   // The same, under way when it returns.
   Outcome<noria_work*> launch(Kind kind, int32_t root, const Part* part);
+  // The stream on the GPU that `stream` names; nothing: the host.
+  Outcome<std::optional<cuda::Stream>> read_stream(const noria_stream* stream) const;
+  // In such a stream. `function` names the call; null without `with_work`.
+  Outcome<noria_work*> launch_on(cuda::Stream stream, const std::string& function, Kind kind,
+                                 int32_t root, const Part* part, bool with_work);
 
   // Leaves the other ranks, for whose end it waits a second at most. What is under way, or called
   // later, fails with ABORTED.
@@ -72,17 +80,30 @@ class Comm : public std::enable_shared_from_this<Comm> {
   ReducerHost reducer_host();
 
  private:
+  // Longer than ranks take to say the same of a time-out (ControlPlane::settle).
+  static constexpr Nanoseconds kSettling = 5_s;
+  static std::string on_rank(int32_t rank, const std::string& text) {
+    return "rank " + std::to_string(rank) + ": " + text;
+  }
+
   Outcome<std::vector<std::string>> gather(const std::string& what, const std::string& bytes);
   // `trace_name` is as in Timeline::split_name(); empty where it was not split off.
   static Outcome<std::unique_ptr<Comm>> make(const noria_comm_config& config,
                                              const std::string& trace_name);
   Comm(const Params& params, int32_t rank, int32_t size);
-  Outcome<Ok> connect(const std::string& bad_params, Nanoseconds deadline);
+  Outcome<Ok> connect(const noria_comm_config& config, const std::string& bad_params,
+                      Nanoseconds deadline);
   Outcome<std::unique_ptr<transport::Domain>> open_device();
   Outcome<Ok> start_engine(std::unique_ptr<transport::Domain> domain, std::unique_ptr<Ring> ring);
   Outcome<Ok> try_ring(Nanoseconds deadline);
+  Outcome<Ok> open_gpu(const noria_comm_config& config);
+  Outcome<Ok> join_gpus(Nanoseconds deadline);
+  // True when what is under way on the GPU is done.
+  bool end_work_on_gpu();
+  // What every call fails with from now on, and all ranks', once the GPU or NCCL has failed here.
+  Failure fail_by_gpu(const Failure& failure);
   Outcome<Ok> start_timeline(const std::string& group, const ClockOffset& clock);
-  // All ranks get the failure of the lowest rank that has one.
+  // All ranks get the failure of the lowest rank that has one. One rank: its own.
   Outcome<Ok> agree(const std::string& what, const Outcome<Ok>& mine, Nanoseconds deadline);
   Outcome<Ok> check_no_step_open() const;
   void fill(Collective& collective, Kind kind, int32_t root, const Part* part) const;
@@ -102,6 +123,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   std::shared_ptr<const verbs::Provider> provider_;  // null with one rank, like control_
   std::unique_ptr<ControlPlane> control_;
+  std::unique_ptr<CommDevice> gpu_;  // null: of the host
   std::list<noria_work> works_;
   std::unique_ptr<Engine> engine_;
 };

@@ -6,7 +6,6 @@
 
 #include "bucketing/control_wire.hpp"
 #include "bucketing/kernels.hpp"
-#include "bucketing/pause.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -26,23 +25,21 @@ bool is_even(const std::vector<uint64_t>& edges) {
 // ---- life ---------------------------------------------------------------------------------------
 
 CommDevice::CommDevice(std::unique_ptr<CudaDevice> device, const NcclApi& nccl, void* nccl_comm,
-                       CudaStream copy_stream, DeviceMemory scratch)
+                       DeviceMemory scratch)
     : device_(std::move(device)),
       nccl_api_(&nccl),
       callers_comm_(static_cast<nccl::Comm>(nccl_comm)),
       streams_(*device_),
       events_(*device_),
-      copy_stream_(std::move(copy_stream)),
       scratch_(std::move(scratch)) {}
 
 Outcome<std::unique_ptr<CommDevice>> CommDevice::open(const Params& params, int32_t ordinal,
                                                       void* nccl_comm) {
   NORIA_TRY_ASSIGN(std::unique_ptr<CudaDevice> device, CudaDevice::create(params.cuda, ordinal));
   NORIA_TRY_ASSIGN(const NcclApi* const nccl, NcclApi::open(params.nccl));
-  NORIA_TRY_ASSIGN(CudaStream copy_stream, CudaStream::create(*device));
   NORIA_TRY_ASSIGN(DeviceMemory scratch, DeviceMemory::allocate(*device, kScratchBytes));
-  return std::unique_ptr<CommDevice>(new CommDevice(std::move(device), *nccl, nccl_comm,
-                                                    std::move(copy_stream), std::move(scratch)));
+  return std::unique_ptr<CommDevice>(
+      new CommDevice(std::move(device), *nccl, nccl_comm, std::move(scratch)));
 }
 
 Outcome<std::string> CommDevice::introduce(bool with_id) const {
@@ -106,7 +103,7 @@ Outcome<Ok> CommDevice::start(Engine& engine, const Meeting& meeting) {
 Outcome<Ok> CommDevice::try_out(const Engine& engine, Nanoseconds deadline) {
   NORIA_TRY_ASSIGN(CudaEvent event, events_.take());
   DeviceWork trial(std::move(event));
-  NORIA_TRY(enqueue(Kind::barrier, 0, nullptr, copy_stream_.handle(), &trial.event()));
+  NORIA_TRY(enqueue(Kind::barrier, 0, nullptr, nccl_->stream().handle(), &trial.event()));
   NORIA_TRY_ASSIGN(const bool is_done, trial.wait(engine, deadline));
   if (is_done) return Ok{};
   return Failure{NORIA_E_TIMEOUT, device_->name() +
@@ -152,8 +149,7 @@ Outcome<Ok> CommDevice::call(DeviceOperation& pair, Kind kind, int32_t root, con
   if (kind == Kind::barrier) {
     void* const scratch = reinterpret_cast<void*>(scratch_.pointer());
     return nccl_->all_reduce(
-        pair,
-        {.in = scratch, .out = scratch, .count = 1, .dtype = NORIA_INT32, .op = NORIA_MAX});
+        pair, {.in = scratch, .out = scratch, .count = 1, .dtype = NORIA_INT32, .op = NORIA_MAX});
   }
   const bool has_blocks = !part->edges.empty();
   const DevicePart of_device{.in = part->in,

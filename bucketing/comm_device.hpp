@@ -1,5 +1,5 @@
-// CommDevice: what a communicator of GPUs has beside its ring: this rank's GPU, two streams of high
-// priority, NCCL, and the watch over what is under way.
+// CommDevice: what a communicator of GPUs has beside its ring: this rank's GPU, NCCL on a stream of
+// high priority, and the watch over what is under way.
 //
 // Ranks come together in three steps, after each of which they tell each other how it went: open(),
 // which each does for itself; join(), by what introduce() gave all of them; start(), when there is
@@ -21,6 +21,7 @@
 #include "bucketing/collective.hpp"
 #include "bucketing/control.hpp"
 #include "bucketing/cuda_stream.hpp"
+#include "bucketing/device_host.hpp"
 #include "bucketing/device_memory.hpp"
 #include "bucketing/device_watch.hpp"
 #include "bucketing/device_work.hpp"
@@ -66,13 +67,13 @@ class CommDevice {
 
   const CudaDevice& device() const { return *device_; }
   CallerStreams& streams() { return streams_; }
-  const CudaStream& copy_stream() const { return copy_stream_; }
+  DeviceHost host() { return {.device = device_.get(), .streams = &streams_, .nccl = nccl_.get()}; }
   NcclCollective& nccl() { return *nccl_; }
   int nccl_version() const { return nccl_api_->version(); }
 
  private:
   CommDevice(std::unique_ptr<CudaDevice> device, const NcclApi& nccl, void* nccl_comm,
-             CudaStream copy_stream, DeviceMemory scratch);
+             DeviceMemory scratch);
   Outcome<Ok> call(DeviceOperation& pair, Kind kind, int32_t root, const Part* part);
 
   const std::unique_ptr<CudaDevice> device_;
@@ -80,7 +81,6 @@ class CommDevice {
   const nccl::Comm callers_comm_;  // null: ours
   CallerStreams streams_;
   EventPool events_;
-  CudaStream copy_stream_;
   DeviceMemory scratch_;  // what a barrier reduces
   int32_t size_ = 1;
   std::unique_ptr<NcclCollective> nccl_;

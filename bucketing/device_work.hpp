@@ -25,6 +25,7 @@ class DeviceWork {
   explicit DeviceWork(CudaEvent done) : done_(std::move(done)) {}
 
   CudaEvent& event() { return done_; }
+  CudaEvent take_event() && { return std::move(done_); }
 
   Outcome<bool> is_done(const Engine& engine) {
     // relaxed: the bytes are the device's, whose event was asked.

@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "bucketing/control.hpp"
+#include "bucketing/device_host.hpp"
 #include "bucketing/engine.hpp"
 #include "bucketing/open_steps.hpp"
 #include "bucketing/timeline.hpp"
@@ -21,6 +22,7 @@ struct ReducerHost {
   ControlPlane* control = nullptr;  // null: one rank
   OpenSteps* open_steps = nullptr;
   Timeline* timeline = nullptr;  // null: nobody wants to see the steps
+  DeviceHost device;
   Nanoseconds start_timeout = 0;
   Nanoseconds collective_timeout = 0;
 };

@@ -51,14 +51,17 @@ typedef struct {
   char bytes[128];
 } noria_unique_id;
 
-/* A queue of work on a device. A NULL noria_stream* is the host: memory is ready when the call is
- * made and results are ready when it returns. Other kinds answer UNSUPPORTED. */
+/* A queue of work on a device. A NULL noria_stream*, or kind HOST, is the host: memory is ready when
+ * the call is made and results are ready when it returns. CUDA: `handle` is a CUstream of the
+ * device's primary context, NULL the legacy default stream, 2 the calling thread's own; any other
+ * context, or device than the communicator's, is ARG. Such calls do not wait for the device: they
+ * come behind what the stream was given before, and what it is given afterwards sees the result. */
 enum { NORIA_STREAM_HOST = 0, NORIA_STREAM_CUDA = 1 };
 typedef struct {
   uint32_t struct_size;
   uint32_t kind;
   void* handle;
-  int32_t device;
+  int32_t device; /* as CUDA numbers them in this process */
 } noria_stream;
 
 /* ---- communicators --------------------------------------------------------------------------- */
@@ -70,9 +73,19 @@ typedef struct {
   const noria_unique_id* id;      /* NULL: NORIA_ROOT or the launcher says where rank 0 is */
   uint32_t start_timeout_ms;      /* 0: NORIA_START_TIMEOUT_MS */
   uint32_t collective_timeout_ms; /* without progress; 0: NORIA_TIMEOUT_MS */
+  /* NORIA_STREAM_CUDA, on all ranks: collectives with a stream of that kind, and reducers of that
+   * kind, work on this rank's GPU by NCCL 2.19 or later; what comes without is the host's as ever.
+   * CUDA's driver and NCCL are loaded then, and needed nowhere else. */
+  uint32_t device_kind;
+  int32_t device; /* as CUDA numbers them; -1: the calling thread's current one */
+  /* An ncclComm_t of the same ranks, in the same order, on the same device, given by all ranks; it
+   * stays the caller's. NULL: one of noria's own. It is used by nobody else meanwhile. Where the
+   * communicator fails, or is destroyed, while something of its own is under way on it, that is
+   * ended by ncclCommAbort(), which frees it: noria_comm_info says so, in noria/observe.h. */
+  void* nccl_comm;
 } noria_comm_config;
 #define NORIA_COMM_CONFIG_INIT \
-  { (uint32_t)sizeof(noria_comm_config), -1, -1, NULL, 0, 0 }
+  { (uint32_t)sizeof(noria_comm_config), -1, -1, NULL, 0, 0, NORIA_STREAM_HOST, -1, NULL }
 
 /* Opens the listener that the ranks will meet at, in this process, which must become rank 0 (or be
  * a parent that forks it). Interface as NORIA_SOCKET_IFNAME says.
@@ -89,7 +102,8 @@ NORIA_API noria_status noria_comm_create(const noria_comm_config* config, noria_
  * equal, of their rank in `comm`. A color is 0 or more; a rank that gives NORIA_SPLIT_NOCOLOR gets
  * NULL. Collective: every rank of `comm` calls it, with no collective of its own under way. Parent
  * and children are independent: each has its own connections, time-outs as the parent's, and its
- * own failures, may outlive the other and may be used by a thread of its own.
+ * own failures, may outlive the other and may be used by a thread of its own. Of GPUs if the parent
+ * is, with an NCCL communicator of noria's.
  * Threads: one at a time per communicator. Blocks: up to the start time-out.
  * Ownership: destroy the child. */
 enum { NORIA_SPLIT_NOCOLOR = -1 };
@@ -125,6 +139,9 @@ NORIA_API void noria_comm_destroy(noria_comm* comm);
  * call blocks until the result is there, which is the fastest way for small sizes: the caller's own
  * thread drives the ring.
  * While a step of a reducer is open on the communicator they answer STATE: use another one.
+ * With a stream of CUDA both buffers are memory of the communicator's GPU, else ARG; the call
+ * returns when the operation is in the stream; a NULL `work` is fine. Ranks' calls are not compared:
+ * those that differ fail with TIMEOUT, or leave what NCCL makes of them.
  * Threads: one at a time per communicator (the order of calls is the order on the wire).
  * Blocks: only with a NULL work. Ownership: release the work. */
 

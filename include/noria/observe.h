@@ -52,6 +52,11 @@ typedef struct {
   uint64_t received_bytes;
   char device[256]; /* "noria0 port 1 (software HCA, cross-memory attach)" */
   char notice[256]; /* what needs saying of the choice of device; may be empty */
+  char gpu[128];    /* "CUDA device 0 (NVIDIA H200)"; empty: the communicator is of the host */
+  /* 0: none; 1: noria's own communicator; 2: the caller's; 3: the caller's, which was freed by
+   * ncclCommAbort() and must not be touched any more. */
+  uint32_t nccl;
+  uint32_t nccl_version; /* as ncclGetVersion() tells it; 0: none */
 } noria_comm_info;
 
 /* Threads: any, no collective under way. Blocks: no. */

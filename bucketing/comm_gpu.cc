@@ -1,0 +1,96 @@
+// What a communicator does on its ranks' GPUs, and how these come together.
+#include <utility>
+
+#include "bucketing/comm.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+// For what is under way on the GPU to end; whoever has waited for it loses nothing.
+constexpr Nanoseconds kFinish = 1_s;
+
+Outcome<Ok> said(const Outcome<std::string>& made) {
+  if (!made) return made.failure();
+  return Ok{};
+}
+
+}  // namespace
+
+Outcome<Ok> Comm::open_gpu(const noria_comm_config& config) {
+  if (config.device_kind == NORIA_STREAM_HOST && config.nccl_comm == nullptr) return Ok{};
+  if (config.device_kind != NORIA_STREAM_CUDA)
+    return Failure{NORIA_E_ARG, "noria_comm_config.device_kind is " +
+                                    std::to_string(config.device_kind) +
+                                    (config.device_kind == NORIA_STREAM_HOST
+                                         ? ", and nccl_comm is given: that wants NORIA_STREAM_CUDA"
+                                         : ": it takes 0 or 1")};
+  NORIA_TRY_ASSIGN(gpu_, CommDevice::open(params_, config.device, config.nccl_comm));
+  return Ok{};
+}
+
+Outcome<Ok> Comm::join_gpus(Nanoseconds deadline) {
+  if (gpu_ == nullptr) return Ok{};
+  const auto introduction = gpu_->introduce(rank_ == 0);
+  NORIA_TRY(agree("make NCCL's id", said(introduction), deadline));
+  NORIA_TRY_ASSIGN(const std::vector<std::string> introductions,
+                   gather("tell of NCCL", *introduction));
+  const CommDevice::Meeting meeting{.rank = rank_,
+                                    .size = size_,
+                                    .control = control_.get(),
+                                    .deadline = deadline,
+                                    .timeout = collective_timeout_};
+  const auto joined = [&]() -> Outcome<Ok> {
+    NORIA_TRY(gpu_->join(meeting, introductions));
+    return gpu_->start(*engine_, meeting);
+  }();
+  NORIA_TRY(agree("join NCCL", joined, deadline + kSettling));
+  if (gpu_->nccl().owner() == NcclCollective::Owner::caller) return Ok{};  // it has been used
+  auto tried = gpu_->try_out(*engine_, deadline);
+  if (!tried) tried = fail_by_gpu(tried.failure());
+  return agree("try NCCL", tried, deadline + kSettling);
+}
+
+bool Comm::end_work_on_gpu() {
+  if (gpu_ == nullptr || engine_ == nullptr) return true;
+  const bool is_done = gpu_->finish(engine_->failed() ? now_ns() : now_ns() + kFinish);
+  if (!is_done && !engine_->failed())
+    engine_->fail({NORIA_E_ABORTED, on_rank(rank_,
+                                            "the communicator was destroyed while its GPU "
+                                            "was at work for it")});
+  return is_done;
+}
+
+Failure Comm::fail_by_gpu(const Failure& failure) {
+  if (!engine_->failed())
+    engine_->fail({failure.code, on_rank(rank_, gpu_->device().name() + ": " + failure.text)});
+  return engine_->failed() ? engine_->failure() : failure;
+}
+
+// ---- collectives --------------------------------------------------------------------------------
+
+Outcome<std::optional<cuda::Stream>> Comm::read_stream(const noria_stream* stream) const {
+  return bucketing::read_stream(stream, gpu_ != nullptr ? &gpu_->streams() : nullptr);
+}
+
+Outcome<noria_work*> Comm::launch_on(cuda::Stream stream, const std::string& function, Kind kind,
+                                     int32_t root, const Part* part, bool with_work) {
+  NORIA_TRY(status());
+  NORIA_TRY(check_no_step_open());
+  NORIA_TRY(gpu_->check(function, part));
+  sweep_works();
+  noria_work* work = nullptr;
+  CudaEvent* done = nullptr;
+  if (with_work) {
+    NORIA_TRY_ASSIGN(CudaEvent event, gpu_->events().take());
+    work = &works_.emplace_back();
+    work->comm = shared_from_this();
+    work->engine = engine_.get();
+    done = &work->device_work.emplace(std::move(event)).event();
+  }
+  const auto enqueued = gpu_->enqueue(kind, root, part, stream, done);
+  if (enqueued) return work;
+  if (with_work) works_.pop_back();
+  return fail_by_gpu(enqueued.failure());
+}
+
+}  // namespace noria::bucketing
