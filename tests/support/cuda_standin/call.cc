@@ -1,0 +1,71 @@
+#include "tests/support/cuda_standin/call.hpp"
+
+#include <map>
+
+#include "tests/support/cuda_standin/driver_numbers.hpp"
+#include "tests/support/cuda_standin/say.hpp"
+
+namespace noria::standin {
+
+namespace {
+
+struct Calls {
+  uint64_t made = 0;
+  uint64_t fails_at = 0;  // 0: never
+  int code = 0;
+};
+
+std::map<std::string, Calls, std::less<>>& calls() {
+  static auto& all = *new std::map<std::string, Calls, std::less<>>;
+  return all;
+}
+
+// cuMemAlloc and cuMemAlloc_v2 are one.
+std::string plain(std::string_view name) {
+  if (name.ends_with("_v2")) name.remove_suffix(3);
+  return std::string(name);
+}
+
+int count(std::string_view name) {
+  Calls& of = calls()[plain(name)];
+  ++of.made;
+  if (of.made != of.fails_at) return 0;
+  of.fails_at = 0;
+  return of.code;
+}
+
+int missing(const Machine& machine, const char* name, Needs needs) {
+  if (needs == Needs::nothing) return kSuccess;
+  if (!machine.is_initialised) return kNotInitialized;
+  if (needs == Needs::device) return kSuccess;
+  const Context* const context = machine.current();
+  if (context == nullptr) return kInvalidContext;
+  if (!context->is_alive) {
+    Machine::instance().violation(
+        say("%s with the context of device %d, which is gone", name, context->device));
+    return kContextIsDestroyed;
+  }
+  return context->sticky;
+}
+
+}  // namespace
+
+Call::Call(const char* name, Needs needs)
+    : machine_(Machine::instance()), lock_(machine_.mutex), code_(count(name)) {
+  if (code_ == 0) code_ = missing(machine_, name, needs);
+}
+
+void fail_call_later(std::string_view name, uint64_t nth, int code) {
+  Calls& of = calls()[plain(name)];
+  of.fails_at = of.made + nth;
+  of.code = code;
+}
+
+uint64_t calls_of(std::string_view name) {
+  const auto found = calls().find(plain(name));
+  return found == calls().end() ? 0 : found->second.made;
+}
+
+void forget_calls() { calls().clear(); }
+
+}  // namespace noria::standin

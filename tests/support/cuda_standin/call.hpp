@@ -1,0 +1,38 @@
+// The beginning of every entry point: it is counted, it may be told to fail, and it has what it
+// needs.
+//
+// Threads: a Call holds the machine for as long as it lives.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "tests/support/cuda_standin/machine.hpp"
+
+namespace noria::standin {
+
+enum class Needs { nothing, device, context };  // each more than the one before
+
+class Call {
+ public:
+  // `name` as it is exported.
+  Call(const char* name, Needs needs);
+
+  int code() const { return code_; }  // 0: go on
+  std::unique_lock<std::mutex>* lock() { return &lock_; }
+  Machine& machine() const { return machine_; }
+
+ private:
+  Machine& machine_;
+  std::unique_lock<std::mutex> lock_;
+  int code_;
+};
+
+// How often each was called, and which call fails next.
+void fail_call_later(std::string_view name, uint64_t nth, int code);
+uint64_t calls_of(std::string_view name);
+void forget_calls();
+
+}  // namespace noria::standin

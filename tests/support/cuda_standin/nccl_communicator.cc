@@ -1,0 +1,277 @@
+// NCCL's communicators.
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include "tests/support/cuda_standin/call.hpp"
+#include "tests/support/cuda_standin/communicator.hpp"
+#include "tests/support/cuda_standin/nccl.hpp"
+#include "tests/support/cuda_standin/nccl_state.hpp"
+#include "tests/support/cuda_standin/say.hpp"
+
+using namespace noria::standin;
+
+namespace {
+
+constexpr char kIdMark[] = "noria stand-in";
+
+struct Id {
+  char mark[sizeof kIdMark];
+  uint64_t number;
+};
+
+std::map<uint64_t, std::shared_ptr<World>>& worlds() {
+  static auto& all = *new std::map<uint64_t, std::shared_ptr<World>>;
+  return all;
+}
+
+// Of a world that is complete no two ranks share a device.
+void form(World* world) {
+  for (size_t a = 0; a < world->members.size(); ++a)
+    for (size_t b = a + 1; b < world->members.size(); ++b)
+      if (world->members[a]->context->device == world->members[b]->context->device) {
+        world->error = kNcclInvalidUsage;
+        for (const CommunicatorRef& member : world->members) {
+          member->async_error = kNcclInvalidUsage;
+          member->last_error =
+              say("Duplicate GPU detected: rank %zu and rank %zu both on device %d", a, b,
+                  world->members[a]->context->device);
+        }
+      }
+}
+
+// Checks what can be checked at once; null: `code` says why not.
+CommunicatorRef join(Call* call, int ranks, const UniqueId& id, int rank, bool is_blocking,
+                     int* code) {
+  Machine& machine = call->machine();
+  Id given;
+  memcpy(&given, id.bytes, sizeof given);
+  *code = kNcclInvalidArgument;
+  if (ranks < 1 || rank < 0 || rank >= ranks || memcmp(given.mark, kIdMark, sizeof kIdMark) != 0)
+    return nullptr;
+  Context* const context = machine.current();
+  if (context == nullptr || !context->is_primary) {
+    machine.violation("ncclCommInitRank without a device's primary context as the current one");
+    *code = kNcclUnhandledCudaError;
+    return nullptr;
+  }
+  std::shared_ptr<World>& world = worlds()[given.number];
+  if (world == nullptr) {
+    world = std::make_shared<World>();
+    world->members.resize(static_cast<size_t>(ranks));
+  }
+  const auto place = static_cast<size_t>(rank);
+  if (world->members.size() != static_cast<size_t>(ranks) || world->members[place] != nullptr)
+    return nullptr;
+  auto made = std::make_shared<Communicator>();
+  made->world = world;
+  made->rank = place;
+  made->context = context;
+  made->is_blocking = is_blocking;
+  world->members[place] = made;
+  if (++world->joined == world->members.size()) {
+    form(world.get());
+    worlds().erase(given.number);
+  }
+  communicators()[made.get()] = made;
+  machine.changed.notify_all();
+  *code = kNcclSuccess;
+  return made;
+}
+
+int init(const char* name, void** comm, int ranks, const UniqueId& id, int rank, bool is_blocking) {
+  Call call(name, Needs::nothing);
+  if (call.code() != 0) return call.code();
+  *comm = nullptr;
+  int code = 0;
+  const CommunicatorRef made = join(&call, ranks, id, rank, is_blocking, &code);
+  if (made == nullptr) return code;
+  *comm = made.get();
+  if (!is_blocking) return kNcclInProgress;
+  if (nccl_thread().group_depth > 0) {
+    nccl_thread().initialising.push_back(made);
+    return kNcclSuccess;
+  }
+  return wait_formed(&call, made);
+}
+
+}  // namespace
+
+namespace noria::standin {
+
+NcclThread& nccl_thread() {
+  static thread_local NcclThread thread;
+  return thread;
+}
+
+std::atomic<int>& nccl_version() {
+  static std::atomic<int> version{kNcclVersion};
+  return version;
+}
+
+CommunicatorRef find_communicator(const Call& call, const char* name, void* handle) {
+  const auto found = communicators().find(handle);
+  if (found != communicators().end()) return found->second;
+  call.machine().violation(say("%s with %p, which is no communicator", name, handle));
+  return nullptr;
+}
+
+int wait_formed(Call* call, const CommunicatorRef& communicator) {
+  const bool is_formed = call->machine().changed.wait_for(
+      *call->lock(), std::chrono::minutes(1), [&] { return communicator->is_formed(); });
+  return is_formed ? communicator->async_error : kNcclSystemError;
+}
+
+int state_of(Communicator* communicator) {
+  if (communicator->async_error != 0) return communicator->async_error;
+  if (!communicator->is_formed()) return kNcclInProgress;
+  if (communicator->polls_left > 0) {
+    --communicator->polls_left;
+    return kNcclInProgress;
+  }
+  for (const std::function<void()>& begin : communicator->begun) begin();
+  communicator->begun.clear();
+  return kNcclSuccess;
+}
+
+}  // namespace noria::standin
+
+int ncclGetVersion(int* version) {
+  Call call("ncclGetVersion", Needs::nothing);
+  if (call.code() != 0) return call.code();
+  *version = nccl_version().load();
+  return kNcclSuccess;
+}
+
+const char* ncclGetErrorString(int result) {
+  switch (result) {
+    case kNcclSuccess: return "no error";
+    case kNcclUnhandledCudaError: return "unhandled cuda error";
+    case kNcclSystemError: return "unhandled system error";
+    case kNcclInternalError: return "internal error";
+    case kNcclInvalidArgument: return "invalid argument";
+    case kNcclInvalidUsage: return "invalid usage";
+    case kNcclRemoteError: return "remote process exited or there was a network error";
+    case kNcclInProgress: return "NCCL operation in progress";
+    default: return "unknown result code";
+  }
+}
+
+const char* ncclGetLastError(void* comm) {
+  const std::lock_guard lock(Machine::instance().mutex);
+  static thread_local std::string text;
+  const auto found = communicators().find(comm);
+  text = found == communicators().end() ? "" : found->second->last_error;
+  return text.c_str();
+}
+
+int ncclGetUniqueId(UniqueId* id) {
+  Call call("ncclGetUniqueId", Needs::nothing);
+  if (call.code() != 0) return call.code();
+  static uint64_t last = 0;
+  Id made{.mark = {}, .number = ++last};
+  memcpy(made.mark, kIdMark, sizeof kIdMark);
+  memset(id, 0, sizeof *id);
+  memcpy(id->bytes, &made, sizeof made);
+  return kNcclSuccess;
+}
+
+int ncclCommInitRank(void** comm, int ranks, UniqueId id, int rank) {
+  return init("ncclCommInitRank", comm, ranks, id, rank, true);
+}
+
+int ncclCommInitRankConfig(void** comm, int ranks, UniqueId id, int rank, NcclConfig* config) {
+  if (config != nullptr && config->magic != 0xcafebeef) return kNcclInvalidArgument;
+  return init("ncclCommInitRankConfig", comm, ranks, id, rank,
+              config == nullptr || config->blocking != 0);
+}
+
+int ncclCommFinalize(void* comm) {
+  Call call("ncclCommFinalize", Needs::nothing);
+  if (call.code() != 0) return call.code();
+  const CommunicatorRef found = find_communicator(call, "ncclCommFinalize", comm);
+  if (found == nullptr) return kNcclInvalidArgument;
+  return wait_idle(call.machine(), found, call.lock()) ? kNcclSuccess : kNcclInternalError;
+}
+
+int ncclCommDestroy(void* comm) {
+  Call call("ncclCommDestroy", Needs::nothing);
+  if (call.code() != 0) return call.code();
+  const CommunicatorRef found = find_communicator(call, "ncclCommDestroy", comm);
+  if (found == nullptr) return kNcclInvalidArgument;
+  if (!found->registered.empty())
+    call.machine().violation("ncclCommDestroy while memory is registered");
+  const bool is_idle = wait_idle(call.machine(), found, call.lock());
+  leave(found);
+  communicators().erase(comm);
+  return is_idle ? kNcclSuccess : kNcclInternalError;
+}
+
+int ncclCommAbort(void* comm) {
+  Call call("ncclCommAbort", Needs::nothing);
+  if (call.code() != 0) return call.code();
+  const CommunicatorRef found = find_communicator(call, "ncclCommAbort", comm);
+  if (found == nullptr) return kNcclInvalidArgument;
+  abort_launches(call.machine(), *found);
+  leave(found);
+  communicators().erase(comm);
+  return kNcclSuccess;
+}
+
+int ncclCommGetAsyncError(void* comm, int* error) {
+  Call call("ncclCommGetAsyncError", Needs::nothing);
+  if (call.code() != 0) return call.code();
+  const CommunicatorRef found = find_communicator(call, "ncclCommGetAsyncError", comm);
+  if (found == nullptr) return kNcclInvalidArgument;
+  *error = state_of(found.get());
+  return kNcclSuccess;
+}
+
+int ncclCommCount(void* comm, int* count) {
+  Call call("ncclCommCount", Needs::nothing);
+  if (call.code() != 0) return call.code();
+  const CommunicatorRef found = find_communicator(call, "ncclCommCount", comm);
+  if (found == nullptr) return kNcclInvalidArgument;
+  *count = static_cast<int>(found->world->members.size());
+  return kNcclSuccess;
+}
+
+int ncclCommUserRank(void* comm, int* rank) {
+  Call call("ncclCommUserRank", Needs::nothing);
+  if (call.code() != 0) return call.code();
+  const CommunicatorRef found = find_communicator(call, "ncclCommUserRank", comm);
+  if (found == nullptr) return kNcclInvalidArgument;
+  *rank = static_cast<int>(found->rank);
+  return kNcclSuccess;
+}
+
+int ncclCommCuDevice(void* comm, int* device) {
+  Call call("ncclCommCuDevice", Needs::nothing);
+  if (call.code() != 0) return call.code();
+  const CommunicatorRef found = find_communicator(call, "ncclCommCuDevice", comm);
+  if (found == nullptr) return kNcclInvalidArgument;
+  *device = found->context->device;
+  return kNcclSuccess;
+}
+
+int ncclCommRegister(void* comm, void* memory, size_t bytes, void** handle) {
+  Call call("ncclCommRegister", Needs::nothing);
+  if (call.code() != 0) return call.code();
+  const CommunicatorRef found = find_communicator(call, "ncclCommRegister", comm);
+  if (found == nullptr) return kNcclInvalidArgument;
+  const auto first = reinterpret_cast<uint64_t>(memory);
+  const Allocation* const of = call.machine().memory.find(first);
+  if (of == nullptr || of->is_freed || first + bytes > of->first + of->bytes)
+    return kNcclInvalidArgument;
+  *handle = memory;
+  found->registered[memory] = {first, bytes, true, 0};
+  return kNcclSuccess;
+}
+
+int ncclCommDeregister(void* comm, void* handle) {
+  Call call("ncclCommDeregister", Needs::nothing);
+  if (call.code() != 0) return call.code();
+  const CommunicatorRef found = find_communicator(call, "ncclCommDeregister", comm);
+  if (found == nullptr || found->registered.erase(handle) == 0) return kNcclInvalidArgument;
+  return kNcclSuccess;
+}

@@ -1,0 +1,168 @@
+#include "tests/support/cuda_standin/standin.hpp"
+
+#include <algorithm>
+
+#include "tests/support/cuda_standin/call.hpp"
+#include "tests/support/cuda_standin/communicator.hpp"
+#include "tests/support/cuda_standin/nccl_state.hpp"
+#include "tests/support/cuda_standin/say.hpp"
+
+namespace noria::standin {
+
+namespace {
+
+void each_of_rank(int rank, const std::function<void(Communicator*)>& change) {
+  for (const auto& [handle, communicator] : communicators())
+    if (rank < 0 || communicator->rank == static_cast<size_t>(rank)) change(communicator.get());
+}
+
+// The device's stream, or a violation and null.
+Stream* find_stream(Machine& machine, void* handle) {
+  Stream* const found = machine.stream(handle);
+  if (found == nullptr) machine.violation(say("the test names %p, which is no stream", handle));
+  return found;
+}
+
+}  // namespace
+
+void reset(uint64_t seed) {
+  Machine& machine = Machine::instance();
+  std::unique_lock lock(machine.mutex);
+  forget_calls();
+  nccl_version() = kNcclVersion;
+  machine.holds_all = false;
+  for (const auto& stream : machine.streams) stream->is_held = stream->is_slow = false;
+  for (const auto& context : machine.contexts) context->sticky = 0;
+  each_of_rank(-1, [](Communicator* communicator) { communicator->is_stalled = false; });
+  if (!machine.wait_all(&lock))
+    each_of_rank(-1, [&](Communicator* communicator) { abort_launches(machine, *communicator); });
+  machine.wait_all(&lock);
+  each_of_rank(-1, [](Communicator* communicator) { communicator->async_error = 0; });
+  machine.forget_history();
+  machine.seed(seed);
+}
+
+std::vector<std::string> violations() {
+  Machine& machine = Machine::instance();
+  std::unique_lock lock(machine.mutex);
+  machine.wait_all(&lock);
+  return std::exchange(machine.violations, {});
+}
+
+size_t objects_alive() {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  return machine.stream_handles.size() + machine.events.size() + machine.memory.alive();
+}
+
+void launch(void* stream, std::string name, std::vector<Range> reads, std::vector<Range> writes,
+            std::function<void()> act) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  Stream* const on = find_stream(machine, stream);
+  if (on == nullptr) return;
+  std::vector<Access> accesses;
+  for (const Range& range : reads) accesses.push_back({range.address, range.bytes, false, 0});
+  for (const Range& range : writes) accesses.push_back({range.address, range.bytes, true, 0});
+  machine.enqueue(
+      on, name, [accesses] { return accesses; }, std::move(act));
+}
+
+void* memory_of(uint64_t address) { return Memory::backing(address); }
+
+void host_reads(std::string_view name, Range range) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.host_touch(std::string(name), {range.address, range.bytes, false, 0});
+}
+
+void host_writes(std::string_view name, Range range) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.host_touch(std::string(name), {range.address, range.bytes, true, 0});
+}
+
+void hand_over() {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.hand_over();
+}
+
+void hold(void* stream) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  if (Stream* const found = find_stream(machine, stream)) found->is_held = true;
+}
+
+void release(void* stream) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  if (Stream* const found = find_stream(machine, stream)) found->is_held = false;
+  machine.poke();
+}
+
+void hold_all() {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.holds_all = true;
+}
+
+void release_all() {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.holds_all = false;
+  machine.poke();
+}
+
+void make_slow(void* stream) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  if (Stream* const found = find_stream(machine, stream)) found->is_slow = true;
+}
+
+bool finish() {
+  Machine& machine = Machine::instance();
+  std::unique_lock lock(machine.mutex);
+  return machine.wait_all(&lock);
+}
+
+bool is_idle(void* stream) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  const Stream* const found = find_stream(machine, stream);
+  return found != nullptr && found->queue.empty();
+}
+
+void fail_call(std::string_view name, uint64_t nth, int code) {
+  const std::lock_guard lock(Machine::instance().mutex);
+  fail_call_later(name, nth, code);
+}
+
+void fail_device(int device, int code) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  for (const auto& context : machine.contexts)
+    if (context->device == device) context->sticky = code;
+}
+
+void fail_rank(int rank, int code) {
+  const std::lock_guard lock(Machine::instance().mutex);
+  each_of_rank(rank, [code](Communicator* communicator) {
+    communicator->async_error = code;
+    communicator->last_error = "told to by the test";
+  });
+}
+
+void stall_rank(int rank) {
+  const std::lock_guard lock(Machine::instance().mutex);
+  each_of_rank(rank, [](Communicator* communicator) { communicator->is_stalled = true; });
+}
+
+void set_nccl_version(int version) { nccl_version() = version == 0 ? kNcclVersion : version; }
+
+uint64_t calls(std::string_view name) {
+  const std::lock_guard lock(Machine::instance().mutex);
+  return calls_of(name);
+}
+
+}  // namespace noria::standin
