@@ -15,7 +15,7 @@ T* at(cuda::Pointer address) {
 
 }  // namespace
 
-// ---- made ----------------------------------------------------------------------------------------
+// ---- made --------------------------------------------------------------------------------------
 
 Outcome<DevicePack> DevicePack::create(const CudaDevice& device,
                                        std::span<const PackTensor> tensors, noria_dtype tensor,
@@ -59,7 +59,7 @@ Outcome<DevicePack::Way> DevicePack::make_way(PackWay way, noria_dtype from, nor
   return made;
 }
 
-// ---- used ----------------------------------------------------------------------------------------
+// ---- used --------------------------------------------------------------------------------------
 
 Outcome<Ok> DevicePack::pack(cuda::Stream stream, cuda::Pointer bucket) {
   if (!module_->has_kernels()) [[unlikely]]
@@ -85,8 +85,8 @@ Outcome<Ok> DevicePack::launch(const Way& way, cuda::Stream stream, cuda::Pointe
       parameters, nullptr);
 }
 
-// What lies in memory that is not pinned the driver has read when it returns. Tiles stay as they are,
-// and come with the first table: by the stream that needs them, which no other way waits for them.
+// What lies in memory that is not pinned the driver has read when it returns. Tiles stay as they
+// are, and come with the first table: by the stream that needs them, which so comes behind them.
 Outcome<Ok> DevicePack::write_table(cuda::Stream stream) {
   if (tiles_.empty()) return Ok{};
   if (!table_->has_tiles)

@@ -1,8 +1,8 @@
 // DevicePack: packs one bucket on a GPU, and unpacks it.
 //
 // Where the tensors are is told by point(); a kernel reads it from a table in the device's memory,
-// which is written anew only where something moved. A tensor without memory (0) gives zeros and gets
-// nothing back. Values are cast where tensors and bucket differ, and divided.
+// which is written anew only where something moved. A tensor without memory (0) gives zeros and
+// gets nothing back. Values are cast where tensors and bucket differ, and divided.
 //
 // Without kernels (pack_module.hpp) tensors are copied one by one, each by a call of the driver;
 // what would be cast or divided is then UNSUPPORTED.

@@ -43,7 +43,7 @@ NORIA_HOST_DEVICE uint32_t pair_of(float low, float high, uint32_t rounded, uint
   return (rounded & ~mask) | (nans & mask);
 }
 
-// ---- formats -------------------------------------------------------------------------------------
+// ---- formats -----------------------------------------------------------------------------------
 
 struct F32 {
   using Bits = uint32_t;
@@ -146,7 +146,7 @@ struct F16 {
   }
 };
 
-// ---- scales --------------------------------------------------------------------------------------
+// ---- scales ------------------------------------------------------------------------------------
 // kAhead is how many units a thread loads before it works on them: a division is long, so that the
 // other threads' hide a load, and its code is large.
 

@@ -3,8 +3,8 @@
 // Threads take turns at units of 16 bytes and more; where the two sides never stand on such a
 // boundary together, copies go by the widest access that both allow and conversions by elements.
 //
-// For g++, clang and nvcc, as pack_floats.hpp. Pointers are aligned to their elements, in a device's
-// global memory or the host's; the two sides do not overlap.
+// For g++, clang and nvcc, as pack_floats.hpp. Pointers are aligned to their elements, in the global
+// memory of a device or the host's; the two sides do not overlap.
 //
 // Threads: any thread; no state.
 #pragma once
@@ -49,8 +49,8 @@ NORIA_HOST_DEVICE void store(char* to, uint32_t index, const T& value) {
          sizeof value);
 }
 
-// out[i] = move(in[i]) for i below count, by all threads of a block; each has kAhead loads under way
-// before it stores.
+// out[i] = move(in[i]) for i below count, by all threads of a block; each has kAhead loads under
+// way before it stores.
 template <uint32_t kAhead, class In, class Move>
 NORIA_HOST_DEVICE void take_turns(const char* in, char* out, uint32_t count, Lane lane,
                                   const Move& move) {
@@ -106,7 +106,7 @@ NORIA_HOST_DEVICE void write_zeros(char* out, uint32_t bytes, Lane lane) {
   edges.for_each(lane, [out](uint32_t at) { out[at] = 0; });
 }
 
-// ---- copies --------------------------------------------------------------------------------------
+// ---- copies ------------------------------------------------------------------------------------
 
 // Both sides are equally far from a boundary of Unit.
 template <class Unit>
@@ -127,7 +127,7 @@ NORIA_HOST_DEVICE void copy(const char* in, char* out, uint32_t bytes, Lane lane
   copy_by<uint8_t>(in, out, bytes, lane);
 }
 
-// ---- conversions ---------------------------------------------------------------------------------
+// ---- conversions -------------------------------------------------------------------------------
 
 template <class Format, uint32_t kWords>
 NORIA_HOST_DEVICE typename Format::Value value_in(const Words<kWords>& words, uint32_t i) {

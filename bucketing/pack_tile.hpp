@@ -93,7 +93,7 @@ NORIA_HOST_DEVICE void move_tile(const PackArgs& args, const PackTile& tile, con
 
 }  // namespace detail
 
-// ---- the two ways --------------------------------------------------------------------------------
+// ---- the two ways ------------------------------------------------------------------------------
 
 // From is what tensors hold, To what the bucket does.
 template <class From, class To>

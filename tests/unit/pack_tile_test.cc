@@ -1,5 +1,5 @@
-// The pack kernels, run on the host, against a reference made of the host's own conversions: element
-// by element, bit for bit, at every alignment.
+// The pack kernels, run on the host, against a reference made of the host's own conversions:
+// element by element, bit for bit, at every alignment.
 
 #include "bucketing/pack_tile.hpp"
 
@@ -33,7 +33,7 @@ void put(Bytes& bytes, size_t index, T value) {
   std::memcpy(bytes.data() + index * sizeof(T), &value, sizeof value);
 }
 
-// ---- what a kernel is to do ----------------------------------------------------------------------
+// ---- what a kernel is to do --------------------------------------------------------------------
 
 // What a kernel reads and writes, by its name.
 struct Task {
@@ -97,7 +97,7 @@ void run_tile(const PackKernel& kernel, const PackArgs& args, const PackTile& ti
   for (uint32_t thread = 0; thread < threads; ++thread) kernel.run(args, tile, {thread, threads});
 }
 
-// ---- one tile ------------------------------------------------------------------------------------
+// ---- one tile ----------------------------------------------------------------------------------
 
 struct Shape {
   uint32_t count;
@@ -241,7 +241,7 @@ TEST(PackKernels, Are_named_by_what_they_read_and_write) {
             nullptr);
 }
 
-// ---- tiles ---------------------------------------------------------------------------------------
+// ---- tiles -------------------------------------------------------------------------------------
 
 TEST(PackTiles, Cut_a_bucket_at_tensors_and_at_their_own_length) {
   const std::vector<PackTile> tiles =
@@ -266,7 +266,7 @@ TEST(PackTiles, Cut_a_bucket_at_tensors_and_at_their_own_length) {
   EXPECT_TRUE(cut_tiles({}).empty());
 }
 
-// ---- every value ---------------------------------------------------------------------------------
+// ---- every value -------------------------------------------------------------------------------
 
 // Every exponent with fractions at, beside and between the places where rounding turns.
 std::vector<uint32_t> telling_floats() {
