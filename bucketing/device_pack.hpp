@@ -7,6 +7,8 @@
 // Without kernels (pack_module.hpp) tensors are copied one by one, each by a call of the driver;
 // what would be cast or divided is then UNSUPPORTED.
 //
+// It must outlive what it gave to a stream, and not the device.
+//
 // Costs: pack() and unpack() are a launch each, whatever the number of tensors, and a copy to the
 // device where something moved; neither waits, allocates or locks.
 //

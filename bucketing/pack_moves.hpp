@@ -3,8 +3,8 @@
 // Threads take turns at units of 16 bytes and more; where the two sides never stand on such a
 // boundary together, copies go by the widest access that both allow and conversions by elements.
 //
-// For g++, clang and nvcc, as pack_floats.hpp. Pointers are aligned to their elements, in the global
-// memory of a device or the host's; the two sides do not overlap.
+// For g++, clang and nvcc, as pack_floats.hpp. Pointers are aligned to their elements, and to the
+// global memory of a device or to the host's; the two sides do not overlap.
 //
 // Threads: any thread; no state.
 #pragma once
@@ -100,6 +100,7 @@ struct Edges {
 
 NORIA_HOST_DEVICE void write_zeros(char* out, uint32_t bytes, Lane lane) {
   using Unit = Words<4>;
+  assume_global(out);
   const Edges edges(to_boundary(out, sizeof(Unit)), bytes, sizeof(Unit));
   for (uint32_t i = lane.thread; i < edges.units; i += lane.threads)
     store(out + edges.head, i, Unit{});

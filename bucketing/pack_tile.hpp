@@ -73,13 +73,10 @@ NORIA_HOST_DEVICE uint64_t bytes_of<Raw>(const PackArgs& args, uint64_t elements
 template <class From, class To>
 NORIA_HOST_DEVICE void move_tile(const PackArgs& args, const PackTile& tile, const TileSides& sides,
                                  Lane lane) {
-  if (sides.out == nullptr) return;
   pack::assume_global(sides.out);
-  const auto out_bytes = static_cast<uint32_t>(sides.out_bytes);
-  if (sides.in == nullptr) return pack::write_zeros(sides.out, out_bytes, lane);
   pack::assume_global(sides.in);
   if constexpr (__is_same(From, Raw)) {
-    return pack::copy(sides.in, sides.out, out_bytes, lane);
+    return pack::copy(sides.in, sides.out, static_cast<uint32_t>(sides.out_bytes), lane);
   } else {
     if constexpr (!__is_same(From, To)) {
       if (args.divisor == 1)
@@ -107,7 +104,10 @@ struct Pack {
             detail::bytes_of<To>(args, tile.count)};
   }
   static NORIA_HOST_DEVICE void run(const PackArgs& args, const PackTile& tile, Lane lane) {
-    detail::move_tile<From, To>(args, tile, sides(args, tile), lane);
+    const TileSides at = sides(args, tile);
+    if (at.in == nullptr)
+      return pack::write_zeros(at.out, static_cast<uint32_t>(at.out_bytes), lane);
+    detail::move_tile<From, To>(args, tile, at, lane);
   }
 };
 
@@ -122,7 +122,8 @@ struct Unpack {
             detail::bytes_of<From>(args, tile.count), detail::bytes_of<To>(args, tile.count)};
   }
   static NORIA_HOST_DEVICE void run(const PackArgs& args, const PackTile& tile, Lane lane) {
-    detail::move_tile<From, To>(args, tile, sides(args, tile), lane);
+    const TileSides at = sides(args, tile);
+    if (at.out != nullptr) detail::move_tile<From, To>(args, tile, at, lane);
   }
 };
 

@@ -25,11 +25,22 @@ class DevicePackTest : public testing::Test {
     if (made) device_ = std::move(*made);
   }
   void SetUp() override { ASSERT_NE(device_, nullptr); }
-  void TearDown() override { EXPECT_EQ(standin::violations(), std::vector<std::string>{}); }
+  // Packs die when their work is done.
+  void TearDown() override {
+    EXPECT_EQ(cuStreamSynchronize(stream_), 0);
+    packs_.clear();
+    EXPECT_EQ(standin::violations(), std::vector<std::string>{});
+  }
 
-  Outcome<DevicePack> make(noria_dtype tensor = NORIA_FLOAT32, noria_dtype bucket = NORIA_FLOAT32,
-                           PackScale scale = {}) const {
-    return DevicePack::create(*device_, parts_, tensor, bucket, scale);
+  Outcome<DevicePack*> make(noria_dtype tensor = NORIA_FLOAT32, noria_dtype bucket = NORIA_FLOAT32,
+                            PackScale scale = {}) {
+    return make_of(parts_, tensor, bucket, scale);
+  }
+  Outcome<DevicePack*> make_of(const std::vector<PackTensor>& parts, noria_dtype tensor,
+                               noria_dtype bucket, PackScale scale) {
+    NORIA_TRY_ASSIGN(DevicePack made, DevicePack::create(*device_, parts, tensor, bucket, scale));
+    packs_.push_back(std::make_unique<DevicePack>(std::move(made)));
+    return packs_.back().get();
   }
   // A tensor of the numbers from `first` on.
   uint64_t tensor(const std::vector<float>& values) {
@@ -52,6 +63,7 @@ class DevicePackTest : public testing::Test {
   void* stream_ = on_.stream();
   const cuda::Stream on_stream_ = static_cast<cuda::Stream>(stream_);
   const uint64_t bucket_ = on_.memory<float>(5);
+  std::vector<std::unique_ptr<DevicePack>> packs_;
 };
 
 using Floats = std::vector<float>;
@@ -60,17 +72,17 @@ TEST_F(DevicePackTest, One_launch_packs_and_one_unpacks) {
   auto pack = make();
   ASSERT_TRUE(pack) << pack.failure().text;
   const uint64_t first = tensor({1, 2, 3}), last = tensor({4, 5, 6, 7});
-  pack->point(0, first);
-  pack->point(2, last);
+  (*pack)->point(0, first);
+  (*pack)->point(2, last);
   const uint64_t launches = standin::calls("cuLaunchKernel");
-  ASSERT_TRUE(pack->pack(on_stream_, bucket_));
+  ASSERT_TRUE((*pack)->pack(on_stream_, bucket_));
 
   // Expect:
   EXPECT_EQ(floats(bucket_, 5), (Floats{1, 2, 3, 6, 7}));
   EXPECT_EQ(standin::calls("cuLaunchKernel"), launches + 1);
 
   on_.write(stream_, bucket_, Floats{10, 20, 30, 60, 70});
-  ASSERT_TRUE(pack->unpack(on_stream_, bucket_));
+  ASSERT_TRUE((*pack)->unpack(on_stream_, bucket_));
 
   // Expect: what is no part of the bucket stays.
   EXPECT_EQ(floats(first, 3), (Floats{10, 20, 30}));
@@ -84,17 +96,17 @@ TEST_F(DevicePackTest, The_table_goes_to_the_device_only_where_a_gradient_moved)
   const uint64_t first = tensor({1, 2, 3}), last = tensor({4, 5, 6, 7});
   const auto copies_of_a_pack = [&] {
     const uint64_t before = standin::calls("cuMemcpyHtoDAsync");
-    EXPECT_TRUE(pack->pack(on_stream_, bucket_));
+    EXPECT_TRUE((*pack)->pack(on_stream_, bucket_));
     return standin::calls("cuMemcpyHtoDAsync") - before;
   };
-  pack->point(0, first);
-  pack->point(2, last);
+  (*pack)->point(0, first);
+  (*pack)->point(2, last);
 
   // Expect: tiles and table; nothing; the table.
   EXPECT_EQ(copies_of_a_pack(), 2U);
-  pack->point(2, last);
+  (*pack)->point(2, last);
   EXPECT_EQ(copies_of_a_pack(), 0U);
-  pack->point(0, tensor({8, 9, 10}));
+  (*pack)->point(0, tensor({8, 9, 10}));
   EXPECT_EQ(copies_of_a_pack(), 1U);
   EXPECT_EQ(floats(bucket_, 5), (Floats{8, 9, 10, 6, 7}));
 }
@@ -103,41 +115,40 @@ TEST_F(DevicePackTest, A_tensor_without_memory_gives_zeros_and_gets_nothing) {
   auto pack = make();
   ASSERT_TRUE(pack) << pack.failure().text;
   on_.write(stream_, bucket_, Floats{9, 9, 9, 9, 9});
-  pack->point(2, tensor({4, 5, 6, 7}));
-  ASSERT_TRUE(pack->pack(on_stream_, bucket_));
+  (*pack)->point(2, tensor({4, 5, 6, 7}));
+  ASSERT_TRUE((*pack)->pack(on_stream_, bucket_));
 
   // Expect:
   EXPECT_EQ(floats(bucket_, 5), (Floats{0, 0, 0, 6, 7}));
-  EXPECT_TRUE(pack->unpack(on_stream_, bucket_));
+  EXPECT_TRUE((*pack)->unpack(on_stream_, bucket_));
 }
 
 TEST_F(DevicePackTest, Values_are_cast_and_divided_both_ways) {
   auto pack = make(NORIA_FLOAT32, NORIA_BFLOAT16, {.before = 2, .after = 4});
   ASSERT_TRUE(pack) << pack.failure().text;
   const uint64_t first = tensor({2, 4, 6}), last = tensor({0, 0, 8, 16});
-  pack->point(0, first);
-  pack->point(2, last);
-  ASSERT_TRUE(pack->pack(on_stream_, bucket_));
+  (*pack)->point(0, first);
+  (*pack)->point(2, last);
+  ASSERT_TRUE((*pack)->pack(on_stream_, bucket_));
   ASSERT_TRUE(standin::finish());
 
   // Expect: 1, 2, 3, 4 and 8 in bfloat16, and these over four.
   const auto* const narrow = standin::memory_as<uint16_t>(bucket_);
   EXPECT_EQ(std::vector<uint16_t>(narrow, narrow + 5),
             (std::vector<uint16_t>{0x3F80, 0x4000, 0x4040, 0x4080, 0x4100}));
-  ASSERT_TRUE(pack->unpack(on_stream_, bucket_));
+  ASSERT_TRUE((*pack)->unpack(on_stream_, bucket_));
   EXPECT_EQ(floats(first, 3), (Floats{0.25F, 0.5F, 0.75F}));
   EXPECT_EQ(floats(last, 4), (Floats{0, 0, 1, 2}));
 }
 
 TEST_F(DevicePackTest, A_bucket_without_elements_costs_nothing) {
-  auto pack =
-      DevicePack::create(*device_, std::vector<PackTensor>{{}}, NORIA_FLOAT32, NORIA_FLOAT32, {});
+  auto pack = make_of({{}}, NORIA_FLOAT32, NORIA_FLOAT32, {});
   ASSERT_TRUE(pack) << pack.failure().text;
   const uint64_t launches = standin::calls("cuLaunchKernel");
 
   // Expect:
-  EXPECT_TRUE(pack->pack(on_stream_, bucket_));
-  EXPECT_TRUE(pack->unpack(on_stream_, bucket_));
+  EXPECT_TRUE((*pack)->pack(on_stream_, bucket_));
+  EXPECT_TRUE((*pack)->unpack(on_stream_, bucket_));
   EXPECT_EQ(standin::calls("cuLaunchKernel"), launches);
 }
 
@@ -149,14 +160,14 @@ TEST_F(DevicePackTest, Without_kernels_tensors_are_copied_one_by_one) {
   ASSERT_TRUE(pack) << pack.failure().text;
   const uint64_t last = tensor({4, 5, 6, 7});
   on_.write(stream_, bucket_, Floats{9, 9, 9, 9, 9});
-  pack->point(2, last);
+  (*pack)->point(2, last);
   const uint64_t launches = standin::calls("cuLaunchKernel");
-  ASSERT_TRUE(pack->pack(on_stream_, bucket_));
+  ASSERT_TRUE((*pack)->pack(on_stream_, bucket_));
 
   // Expect:
   EXPECT_EQ(floats(bucket_, 5), (Floats{0, 0, 0, 6, 7}));
   on_.write(stream_, bucket_, Floats{10, 20, 30, 60, 70});
-  ASSERT_TRUE(pack->unpack(on_stream_, bucket_));
+  ASSERT_TRUE((*pack)->unpack(on_stream_, bucket_));
   EXPECT_EQ(floats(last, 4), (Floats{4, 5, 60, 70}));
   EXPECT_EQ(standin::calls("cuLaunchKernel"), launches);
 }
@@ -200,19 +211,19 @@ TEST_F(DevicePackTest, A_call_of_the_driver_that_fails_is_told_when_a_pack_is_ma
 TEST_F(DevicePackTest, A_call_of_the_driver_that_fails_is_told_by_pack_and_unpack) {
   auto pack = make();
   ASSERT_TRUE(pack) << pack.failure().text;
-  pack->point(0, tensor({1, 2, 3}));
+  (*pack)->point(0, tensor({1, 2, 3}));
   for (const uint64_t nth : {1, 2}) {  // the tiles; the table
     standin::fail_call("cuMemcpyHtoDAsync", nth, kOutOfMemory);
-    EXPECT_FALSE(pack->pack(on_stream_, bucket_)) << nth;
+    EXPECT_FALSE((*pack)->pack(on_stream_, bucket_)) << nth;
     standin::reset(1);
   }
   standin::fail_call("cuLaunchKernel", 1, kOutOfMemory);
-  EXPECT_FALSE(pack->pack(on_stream_, bucket_));
+  EXPECT_FALSE((*pack)->pack(on_stream_, bucket_));
   standin::fail_call("cuLaunchKernel", 1, kOutOfMemory);
-  EXPECT_FALSE(pack->unpack(on_stream_, bucket_));
+  EXPECT_FALSE((*pack)->unpack(on_stream_, bucket_));
 
   // Expect: the next time it is done.
-  ASSERT_TRUE(pack->pack(on_stream_, bucket_));
+  ASSERT_TRUE((*pack)->pack(on_stream_, bucket_));
   EXPECT_EQ(floats(bucket_, 5), (Floats{1, 2, 3, 0, 0}));
 }
 
@@ -220,15 +231,15 @@ TEST_F(DevicePackTest, A_copy_that_fails_is_told) {
   standin::fail_call("cuModuleLoadData", 1, kInvalidImage);
   auto pack = make();
   ASSERT_TRUE(pack) << pack.failure().text;
-  pack->point(0, tensor({1, 2, 3}));
+  (*pack)->point(0, tensor({1, 2, 3}));
 
   // Expect:
   standin::fail_call("cuMemcpyDtoDAsync", 1, kOutOfMemory);
-  EXPECT_FALSE(pack->pack(on_stream_, bucket_));
+  EXPECT_FALSE((*pack)->pack(on_stream_, bucket_));
   standin::fail_call("cuMemsetD8Async", 1, kOutOfMemory);
-  EXPECT_FALSE(pack->pack(on_stream_, bucket_));
+  EXPECT_FALSE((*pack)->pack(on_stream_, bucket_));
   standin::fail_call("cuMemcpyDtoDAsync", 1, kOutOfMemory);
-  EXPECT_FALSE(pack->unpack(on_stream_, bucket_));
+  EXPECT_FALSE((*pack)->unpack(on_stream_, bucket_));
 }
 
 TEST(PackModule, Is_shared_while_it_is_used) {
