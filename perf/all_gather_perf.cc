@@ -6,8 +6,8 @@ namespace noria::perf {
 namespace {
 
 noria_status call(noria_comm* comm, const void* in, void* out, uint64_t count, noria_dtype dtype,
-                  noria_op, noria_work** work) {
-  return noria_all_gather(comm, in, out, count, dtype, nullptr, work);
+                  noria_op, const noria_stream* stream, noria_work** work) {
+  return noria_all_gather(comm, in, out, count, dtype, stream, work);
 }
 
 // Each rank sends and receives this many times the size, which is that of its result.

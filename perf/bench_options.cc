@@ -97,6 +97,10 @@ void add_bench_flags(CLI::App& app, BenchOptions& options, bool reduces) {
   app.add_option("-g,--ngpus", options.local_ranks,
                  "ranks of this machine to start (2; none in a job of a launcher)")
       ->check(whole_number(1, 1024));
+  app.add_option("--backend", options.backend,
+                 "host: memory of the host, over verbs; nccl: memory of a GPU a rank, through "
+                 "NCCL, timed by CUDA's events; ranks share GPUs where there are fewer (host)")
+      ->check(CLI::IsMember({"host", "nccl"}));
   app.add_option("-J,--output_file", options.json_file, "write nccl-tests' JSON to this file")
       ->check(file_name());
   app.add_flag("--json", options.json_to_stdout,

@@ -22,9 +22,12 @@ struct BenchOptions {
   std::vector<noria_dtype> dtypes{NORIA_FLOAT32};
   std::vector<noria_op> ops{NORIA_SUM};
   int local_ranks = 0;  // 0: -g was not given
+  std::string backend = "host";
   std::string json_file;
   bool json_to_stdout = false;
   std::vector<std::string> arguments;  // the command line, for the JSON
+
+  bool is_on_device() const { return backend == "nccl"; }
 };
 
 // Flags of nccl-tests, by their short and long names. What does not reduce takes the types that are

@@ -35,47 +35,44 @@ struct Placed {
 
 class Bench {
  public:
-  Bench(const CollectiveKind& kind, const BenchOptions& options, Communicator& comm)
-      : kind_(kind),
-        options_(options),
-        comm_(comm),
-        in_(options.sweep.max_bytes),
-        out_(options.sweep.max_bytes) {}
+  Bench(const CollectiveKind& kind, const BenchOptions& options, Communicator& comm,
+        BenchMemory& memory)
+      : kind_(kind), options_(options), comm_(comm), memory_(memory) {}
 
   Row measure(const Cell& cell) {
     Row row{.bytes = cell.bytes(),
             .count = cell.count,
             .type = dtype_row(cell.dtype).name,
             .op = kind_.reduces() ? op_name(cell.op) : "none"};
-    row.out_of_place = measure_half(cell, {bytes_of(in_), bytes_of(out_)});
+    row.out_of_place = measure_half(cell, {memory_.in(), memory_.out()});
     // In place a block lies where it is in the whole.
     const uint64_t at = first_of_block(cell) * dtype_row(cell.dtype).bytes;
-    row.in_place = measure_half(cell, {bytes_of(out_) + (kind_.in == Extent::block ? at : 0),
-                                       bytes_of(out_) + (kind_.out == Extent::block ? at : 0)});
+    row.in_place = measure_half(cell, {memory_.out() + (kind_.in == Extent::block ? at : 0),
+                                       memory_.out() + (kind_.out == Extent::block ? at : 0)});
     return row;
   }
 
   uint64_t wrong_here() const { return wrong_here_; }
 
  private:
-  static std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.get()); }
-
   // Of this rank's block, in the whole.
   uint64_t first_of_block(const Cell& cell) const {
     return kind_.has_blocks() ? cell.count * static_cast<uint64_t>(comm_.rank()) : 0;
   }
 
   void call(const Cell& cell, const Placed& at, noria_work** work) {
-    require(kind_.call(comm_.get(), at.in, at.out, cell.count, cell.dtype, cell.op, work),
+    require(kind_.call(comm_.get(), at.in, at.out, cell.count, cell.dtype, cell.op,
+                       memory_.stream(), work),
             kind_.collective);
   }
 
   // Of a gather an element depends on its index in the whole, which says whose block it is of.
   void fill_in(const Cell& cell, const Placed& at, const DataSpec& spec) const {
-    if (kind_.reduces())
-      fill(at.in, 0, cell.whole, comm_.rank(), spec);
-    else
-      fill(at.in, first_of_block(cell), cell.count, 0, spec);
+    const uint64_t first = kind_.reduces() ? 0 : first_of_block(cell);
+    const uint64_t count = kind_.reduces() ? cell.whole : cell.count;
+    const int rank = kind_.reduces() ? comm_.rank() : 0;
+    memory_.fill(at.in, count * dtype_row(cell.dtype).bytes,
+                 [&](std::byte* to) { perf::fill(to, first, count, rank, spec); });
   }
 
   Measurement measure_half(const Cell& cell, const Placed& at) {
@@ -83,10 +80,13 @@ class Bench {
     for (int i = 0; i < options_.warmups; ++i) call(cell, at, nullptr);
     comm_.barrier();
     const double cpu_before = process_cpu_seconds();
-    const Nanoseconds begin = now_ns();
-    std::vector<double> singles =
-        options_.blocking ? time_blocking(cell, at) : time_queued(cell, at);
-    const double elapsed_us = static_cast<double>(now_ns() - begin) * 1e-3;
+    std::vector<double> singles;
+    const double elapsed_us = memory_.timed([&] {
+      if (options_.blocking)
+        singles = time_blocking(cell, at);
+      else
+        call_all(cell, at);
+    });
     const double cpu = process_cpu_seconds() - cpu_before;
 
     const std::vector<double> sums = comm_.sum({elapsed_us / options_.iterations, cpu});
@@ -107,18 +107,13 @@ class Bench {
   std::vector<double> time_blocking(const Cell& cell, const Placed& at) {
     std::vector<double> singles;
     singles.reserve(static_cast<size_t>(options_.iterations));
-    Nanoseconds before = now_ns();
-    for (int i = 0; i < options_.iterations; ++i) {
-      call(cell, at, nullptr);
-      const Nanoseconds after = now_ns();
-      singles.push_back(static_cast<double>(after - before) * 1e-3);
-      before = after;
-    }
+    for (int i = 0; i < options_.iterations; ++i)
+      singles.push_back(memory_.timed_inside([&] { call(cell, at, nullptr); }));
     return singles;
   }
 
   // All calls are made, then waited for: single times are not known.
-  std::vector<double> time_queued(const Cell& cell, const Placed& at) {
+  void call_all(const Cell& cell, const Placed& at) {
     std::vector<Work> works;
     works.reserve(static_cast<size_t>(options_.iterations));
     for (int i = 0; i < options_.iterations; ++i) {
@@ -127,7 +122,6 @@ class Bench {
       works.emplace_back(work);
     }
     for (const Work& work : works) require(noria_work_wait(work.get(), 0), kind_.collective);
-    return {};
   }
 
   // Even rounds hold exact data, where a single bit shows; odd ones use every bit.
@@ -148,7 +142,9 @@ class Bench {
       const DataSpec spec = spec_of(cell, static_cast<uint32_t>(i));
       fill_in(cell, at, spec);
       call(cell, at, nullptr);
-      wrong += count_wrong(at.out, first, count, spec);
+      wrong += memory_.look_at(
+          at.out, count * dtype_row(cell.dtype).bytes,
+          [&](const std::byte* result) { return count_wrong(result, first, count, spec); });
     }
     wrong_here_ += wrong;
     return static_cast<uint64_t>(comm_.sum({static_cast<double>(wrong)})[0]);
@@ -157,7 +153,7 @@ class Bench {
   const CollectiveKind& kind_;
   const BenchOptions& options_;
   Communicator& comm_;
-  Buffer in_, out_;
+  BenchMemory& memory_;
   uint64_t wrong_here_ = 0;
 };
 
@@ -185,19 +181,21 @@ std::string header_of(const CollectiveKind& kind, const BenchOptions& options,
     header += text.data();
   }
   header += "#\n";
-  if (info.size > 1)
+  if (options.is_on_device())
+    header += "# backend: NCCL, on GPUs\n";
+  else if (info.size > 1)
     header +=
         std::string("# fetch: ") + (fetches_by_reads(info) ? "one-sided reads" : "messages") + "\n";
   if (info.notice[0] != '\0') header += std::string("# ") + info.notice + "\n";
   return header;
 }
 
-std::vector<DeviceLine> device_lines(Communicator& comm, const noria_comm_info& info) {
+std::vector<DeviceLine> device_lines(Communicator& comm, const std::string& device) {
   std::array<char, 64> host{};
   ::gethostname(host.data(), host.size() - 1);
   const std::vector<std::string> pids = comm.gather(std::to_string(::getpid()));
   const std::vector<std::string> hosts = comm.gather(host.data());
-  const std::vector<std::string> devices = comm.gather(info.device);
+  const std::vector<std::string> devices = comm.gather(device);
   std::vector<DeviceLine> lines;
   for (size_t i = 0; i < pids.size(); ++i)
     lines.push_back({static_cast<int>(i), std::atoi(pids[i].c_str()), hosts[i], devices[i]});
@@ -227,10 +225,10 @@ std::vector<Cell> cells_of(const CollectiveKind& kind, const BenchOptions& optio
 }  // namespace
 
 Exit run_bench(const CollectiveKind& kind, const BenchOptions& options, Communicator& comm,
-               const std::string& note) {
+               BenchMemory& memory, const std::string& device, const std::string& note) {
   const std::string start_time = time_text();
   const noria_comm_info info = comm.info();
-  const std::vector<DeviceLine> devices = device_lines(comm, info);
+  const std::vector<DeviceLine> devices = device_lines(comm, device.empty() ? info.device : device);
   const bool writes = comm.rank() == 0;
   const bool tabulates = writes && !options.json_to_stdout;
   if (tabulates) {
@@ -238,7 +236,7 @@ Exit run_bench(const CollectiveKind& kind, const BenchOptions& options, Communic
                stdout);
     std::fflush(stdout);
   }
-  Bench bench(kind, options, comm);
+  Bench bench(kind, options, comm, memory);
   std::vector<Row> rows;
   for (const Cell& cell : cells_of(kind, options, comm.size())) {
     rows.push_back(bench.measure(cell));

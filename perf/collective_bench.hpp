@@ -9,6 +9,7 @@
 
 #include <string>
 
+#include "perf/bench_memory.hpp"
 #include "perf/bench_options.hpp"
 #include "perf/communicator.hpp"
 
@@ -23,7 +24,8 @@ struct CollectiveKind {
   const char* tool;
   const char* collective;  // without noria_
   noria_status (*call)(noria_comm* comm, const void* in, void* out, uint64_t count,
-                       noria_dtype dtype, noria_op op, noria_work** work);
+                       noria_dtype dtype, noria_op op, const noria_stream* stream,
+                       noria_work** work);
   double (*bus_factor)(int ranks);  // busbw / algbw
   Extent in, out;
 
@@ -32,8 +34,9 @@ struct CollectiveKind {
   constexpr bool reduces() const { return in == Extent::whole; }
 };
 
-// Collective. Returns wrong_result if any rank saw a wrong element.
+// Collective. `device` is what the table names beside this rank, empty: what the communicator goes
+// by. Returns wrong_result if any rank saw a wrong element.
 Exit run_bench(const CollectiveKind& kind, const BenchOptions& options, Communicator& comm,
-               const std::string& note);
+               BenchMemory& memory, const std::string& device, const std::string& note);
 
 }  // namespace noria::perf

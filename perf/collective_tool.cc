@@ -1,8 +1,10 @@
 #include "perf/collective_tool.hpp"
 
+#include <cstdlib>
 #include <string>
 
 #include "perf/command_line.hpp"
+#include "perf/cuda_lane.hpp"
 #include "perf/local_ranks.hpp"
 #include "perf/nccl_tests_json.hpp"
 
@@ -10,6 +12,28 @@ namespace noria::perf {
 namespace {
 
 constexpr int kDefaultLocalRanks = 2;  // a ring of one measures nothing
+
+// Of this host where the launcher says so, else of all.
+int launched_rank(const Params& params) {
+  for (const std::string* rank :
+       {&params.local_rank, &params.rank, &params.mpi_rank, &params.slurm_rank})
+    if (!rank->empty()) return std::atoi(rank->c_str());
+  return 0;
+}
+
+// The GPU goes before the communicator, and stays behind it.
+template <class Join>
+Exit run_rank(const CollectiveKind& kind, const BenchOptions& options, const Params& params,
+              int rank_here, const std::string& note, const Join& join) {
+  const uint64_t bytes = options.sweep.max_bytes;
+  if (!options.is_on_device()) {
+    Communicator comm = join(std::nullopt);
+    return run_bench(kind, options, comm, *host_memory(bytes), "", note);
+  }
+  const std::unique_ptr<CudaLane> lane = CudaLane::of_rank(params, rank_here);
+  Communicator comm = join(lane->device().ordinal());
+  return run_bench(kind, options, comm, *device_memory(*lane, bytes), lane->device().name(), note);
+}
 
 int body(const CollectiveKind& kind, int argc, char** argv) {
   BenchOptions options;
@@ -33,15 +57,14 @@ int body(const CollectiveKind& kind, int argc, char** argv) {
   if (options.local_ranks == 0) options.local_ranks = launched ? 1 : kDefaultLocalRanks;
   settle(options);
   require_writable(options.json_file);
-  if (launched) {
-    Communicator comm;
-    return static_cast<int>(run_bench(kind, options, comm, ""));
-  }
+  if (launched)
+    return static_cast<int>(run_rank(kind, options, params, launched_rank(params), "",
+                                     [](auto gpu) { return Communicator(gpu); }));
   const std::string note = limit_to_memory(options, options.local_ranks);
   const auto result = run_local_ranks(
       {.tool = kind.tool, .size = options.local_ranks, .environment = {}}, [&](LocalRank& rank) {
-        Communicator comm(rank);
-        return run_bench(kind, options, comm, note);
+        return run_rank(kind, options, params, rank.rank(), note,
+                        [&rank](auto gpu) { return Communicator(rank, gpu); });
       });
   return static_cast<int>(result.exit);
 }

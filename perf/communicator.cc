@@ -45,6 +45,12 @@ struct Joining {
   }
 };
 
+void take_gpu(std::optional<int32_t> gpu, noria_comm_config* config) {
+  if (!gpu) return;
+  config->device_kind = NORIA_STREAM_CUDA;
+  config->device = *gpu;
+}
+
 // True when the parent has told of a loss.
 bool has_news(const LocalRank& rank) {
   pollfd news{.fd = rank.news(), .events = POLLIN, .revents = 0};
@@ -53,7 +59,7 @@ bool has_news(const LocalRank& rank) {
 
 }  // namespace
 
-Communicator::Communicator(LocalRank& rank) {
+Communicator::Communicator(LocalRank& rank, std::optional<int32_t> gpu) {
   constexpr std::chrono::milliseconds kLook(20);
   constexpr std::chrono::seconds kOwnWord(2);  // the library knows best, where it knows
   const auto joining = std::make_shared<Joining>();
@@ -61,6 +67,7 @@ Communicator::Communicator(LocalRank& rank) {
   joining->config.rank = rank.rank();
   joining->config.size = rank.size();
   joining->config.id = &joining->id;
+  take_gpu(gpu, &joining->config);
   std::future<noria_status> end = joining->promise.get_future();
   std::thread([joining] { joining->run(); }).detach();
   while (end.wait_for(kLook) != std::future_status::ready)
@@ -75,8 +82,9 @@ Communicator::Communicator(LocalRank& rank) {
   take(joining->comm);
 }
 
-Communicator::Communicator() {
+Communicator::Communicator(std::optional<int32_t> gpu) {
   noria_comm_config config = NORIA_COMM_CONFIG_INIT;
+  take_gpu(gpu, &config);
   noria_comm* comm = nullptr;
   require(noria_comm_create(&config, &comm), "joining the job");
   take(comm);

@@ -7,6 +7,7 @@
 #include <noria/observe.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,10 +29,11 @@ using Work = std::unique_ptr<noria_work, ReleaseWork>;
 class Communicator {
  public:
   // As one of the ranks that this tool forked. Throws also when the parent knows of a rank that was
-  // lost before it joined: the library would wait for it until the start time-out.
-  explicit Communicator(LocalRank& rank);
+  // lost before it joined: the library would wait for it until the start time-out. `gpu`: of GPUs,
+  // this rank's by CUDA's number.
+  explicit Communicator(LocalRank& rank, std::optional<int32_t> gpu = std::nullopt);
   // As the launcher's variables say.
-  Communicator();
+  explicit Communicator(std::optional<int32_t> gpu = std::nullopt);
 
   noria_comm* get() const { return comm_.get(); }
   int rank() const { return rank_; }

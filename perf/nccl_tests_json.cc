@@ -71,6 +71,7 @@ std::string nccl_tests_json(const JsonInput& input) {
                                          {"hostname", line.host},
                                          {"device", 0},
                                          {"device_info", line.device}});
+  json["backend"] = input.options.backend;
   json["fetch"] = fetches_by_reads(input.info) ? "read" : "message";
   json["notice"] = input.info.notice;
   // Of rank 0, since the job began; what the device counted.

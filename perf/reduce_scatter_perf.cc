@@ -6,8 +6,8 @@ namespace noria::perf {
 namespace {
 
 noria_status call(noria_comm* comm, const void* in, void* out, uint64_t count, noria_dtype dtype,
-                  noria_op op, noria_work** work) {
-  return noria_reduce_scatter(comm, in, out, count, dtype, op, nullptr, work);
+                  noria_op op, const noria_stream* stream, noria_work** work) {
+  return noria_reduce_scatter(comm, in, out, count, dtype, op, stream, work);
 }
 
 // Each rank sends and receives this many times the size, which is that of its input.
