@@ -36,6 +36,7 @@ enum Fact : size_t {
   nonfinite,
   shard,
   hooks,
+  device_kind,
   tensor_count,
   tensor_hash,
   kFacts
@@ -56,7 +57,8 @@ constexpr std::array<const char*, tensor_count> kFactNames{"the version of noria
                                                            "static_graph",
                                                            "nonfinite",
                                                            "shard",
-                                                           "hooks"};
+                                                           "hooks",
+                                                           "device_kind"};
 static_assert(kFactNames.back() != nullptr, "each fact has its name");
 
 using Facts = std::array<uint64_t, kFacts>;
@@ -80,6 +82,7 @@ Facts facts_of(const TensorTable& tensors, const ReducerConfig& config) {
   facts[nonfinite] = config.is_nonfinite_error ? 1 : 0;
   facts[shard] = config.is_sharded ? 1 : 0;
   facts[hooks] = config.hooks;
+  facts[device_kind] = config.is_on_device ? NORIA_STREAM_CUDA : NORIA_STREAM_HOST;
   facts[tensor_count] = tensors.size();
   facts[tensor_hash] = tensors.hash(0, tensors.size());
   return facts;

@@ -18,6 +18,13 @@
 
 namespace noria::bucketing {
 
+// When a bucket travelled; 0: it did not, or nobody knows yet.
+struct WireTimes {
+  Nanoseconds start_ns = 0;
+  Nanoseconds end_ns = 0;
+  Nanoseconds wire_ns = 0;
+};
+
 class BucketTimes {
  public:
   // 0: did not come, or has no bytes.

@@ -10,7 +10,9 @@
 
 #include "bucketing/c_boundary.hpp"
 #include "bucketing/comm.hpp"
+#include "bucketing/cuda_stream.hpp"
 #include "bucketing/reducer.hpp"
+#include "bucketing/tensor_shape.hpp"
 
 struct noria_reducer {
   std::shared_ptr<noria::bucketing::Comm> comm;  // first: the reducer uses what belongs to it
@@ -26,6 +28,29 @@ Failure is_null(const char* what) { return Failure{NORIA_E_ARG, std::string(what
 template <class T>
 noria_status answer(const Outcome<T>& outcome) {
   return outcome.is_ok() ? NORIA_OK : refuse(outcome.failure());
+}
+
+// What a reducer on a device does not do in this version.
+Outcome<Ok> check_device(const noria_reducer_config& config) {
+  if (config.device_kind > NORIA_STREAM_CUDA)
+    return Failure{NORIA_E_ARG, "noria_reducer_config.device_kind is " +
+                                    std::to_string(config.device_kind) +
+                                    ": it must be NORIA_STREAM_HOST or NORIA_STREAM_CUDA"};
+  if (config.device_kind == NORIA_STREAM_HOST) {
+    if (config.max_in_flight == 0) return Ok{};
+    return Failure{NORIA_E_UNSUPPORTED,
+                   "noria_reducer_config.max_in_flight is for device_kind NORIA_STREAM_CUDA"};
+  }
+  const auto refuse = [](const std::string& what) {
+    return Failure{NORIA_E_UNSUPPORTED, "noria_reducer_config." + what};
+  };
+  if (config.nonfinite != NORIA_NONFINITE_PASS)
+    return refuse("nonfinite: gradients on a device are not looked through; look at the results");
+  if (config.unused == NORIA_UNUSED_KEEP && config.arena == 1)
+    return refuse(
+        "unused: on a device NORIA_UNUSED_KEEP needs gradients of the caller's own: set "
+        "arena to 0, or take NORIA_UNUSED_ZERO");
+  return Ok{};
 }
 
 Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
@@ -79,6 +104,7 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
         NORIA_E_ARG,
         "noria_reducer_config.shard leaves each rank a part of the results: what looks at "
         "all of them, NORIA_UNUSED_KEEP and NORIA_NONFINITE_ERROR, is not for it"};
+  NORIA_TRY(check_device(config));
   ReducerConfig checked{.arena = config.arena == 1,
                         .op = config.op,
                         .step_timeout = Nanoseconds{config.step_timeout_ms} * 1'000'000,
@@ -89,17 +115,37 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
                         .unused = config.unused,
                         .static_graph = config.static_graph == 1,
                         .is_nonfinite_error = config.nonfinite == NORIA_NONFINITE_ERROR,
-                        .is_sharded = config.shard == NORIA_SHARD_REDUCE_SCATTER};
+                        .is_sharded = config.shard == NORIA_SHARD_REDUCE_SCATTER,
+                        .is_on_device = config.device_kind == NORIA_STREAM_CUDA};
+  if (config.max_in_flight != 0) checked.max_in_flight = config.max_in_flight;
   if (config.bucket_bytes != 0) checked.caps.bucket_bytes = config.bucket_bytes;
   if (config.first_bucket_bytes != 0) checked.caps.first_bucket_bytes = config.first_bucket_bytes;
   if (config.last_bucket_bytes != 0) checked.caps.last_bucket_bytes = config.last_bucket_bytes;
   return checked;
 }
 
+constexpr uint64_t kMostDimensions = 64;  // frameworks' most
+
 Outcome<uint32_t> add(Reducer& reducer, const noria_tensor_desc* given) {
   NORIA_TRY_ASSIGN(const auto tensor, read_struct(given, "noria_tensor_desc"));
   if (tensor.name == nullptr) return is_null("noria_tensor_desc.name");
+  if (tensor.ndim != 0) {
+    if (tensor.shape == nullptr) return is_null("noria_tensor_desc.shape");
+    if (tensor.ndim > kMostDimensions)
+      return Failure{NORIA_E_ARG, "noria_tensor_desc.ndim: no tensor has " +
+                                      std::to_string(tensor.ndim) + " dimensions"};
+    const size_t strides = tensor.strides != nullptr ? tensor.ndim : 0;
+    NORIA_TRY(check_shape(tensor.name, tensor.numel, {tensor.shape, tensor.ndim},
+                          {tensor.strides, strides}));
+  }
   return reducer.add(tensor.name, tensor.dtype, tensor.numel, tensor.expected_fires);
+}
+
+// Where gradients lie on the host, no other stream is taken.
+Outcome<std::optional<cuda::Stream>> stream_of(const Reducer& reducer, const noria_stream* given) {
+  if (reducer.is_on_device()) return read_stream(given, reducer.streams());
+  NORIA_TRY(check_stream(given));
+  return std::optional<cuda::Stream>();
 }
 
 // Before the step is ended: what cannot be answered must not end it.
@@ -109,11 +155,12 @@ Outcome<Ok> check_report(const noria_step_report* report) {
   return Ok{};
 }
 
-Outcome<Ok> end_step(Reducer& reducer, const noria_stream* consumer, noria_step_report* report,
-                     const std::function<Outcome<noria_step_info>()>& end) {
-  NORIA_TRY(check_stream(consumer));
+Outcome<Ok> end_step(
+    Reducer& reducer, const noria_stream* consumer, noria_step_report* report,
+    const std::function<Outcome<noria_step_info>(std::optional<cuda::Stream>)>& end) {
+  NORIA_TRY_ASSIGN(const std::optional<cuda::Stream> stream, stream_of(reducer, consumer));
   NORIA_TRY(check_report(report));
-  NORIA_TRY_ASSIGN(const noria_step_info step, end());
+  NORIA_TRY_ASSIGN(const noria_step_info step, end(stream));
   if (report == nullptr) return Ok{};
   return write_struct(report,
                       noria_step_report{.struct_size = sizeof(noria_step_report),
@@ -126,6 +173,15 @@ Outcome<Ok> end_step(Reducer& reducer, const noria_stream* consumer, noria_step_
                                         .order_wait_ns = step.order_wait_ns,
                                         .plan_version = reducer.plan_version()},
                       "noria_step_report");
+}
+
+// Not inline: what it needs would be saved and restored around every gradient of the host.
+[[gnu::noinline]] noria_status ready_from(Reducer& reducer, uint32_t id, const void* grad,
+                                          const noria_stream* producer) {
+  const auto stream = stream_of(reducer, producer);
+  if (!stream.is_ok()) return refuse(stream.failure());
+  return answer(*stream ? reducer.grad_ready_from(id, grad, **stream)
+                        : reducer.grad_ready(id, grad));
 }
 
 // The caller's array has the stride of the caller's struct, which its first element tells.
@@ -165,6 +221,10 @@ noria_status noria_reducer_create(noria_comm* comm, const noria_reducer_config* 
   if (reducer == nullptr) return refuse(is_null("reducer"));
   const auto checked = read_config(config);
   if (!checked.is_ok()) return refuse(checked.failure());
+  if (checked->is_on_device && comm->comm->reducer_host().device.device == nullptr)
+    return refuse({NORIA_E_ARG,
+                   "noria_reducer_config.device_kind is NORIA_STREAM_CUDA, and the communicator is "
+                   "of the host: make it with device_kind NORIA_STREAM_CUDA too"});
   *reducer = new noria_reducer{.comm = comm->comm,
                                .reducer = Reducer(comm->comm->reducer_host(), checked.value()),
                                .origin = {}};
@@ -268,10 +328,7 @@ NORIA_HOT noria_status noria_grad_ready(noria_reducer* reducer, uint32_t id, con
                                         const noria_stream* producer) {
   if (!is_usable(reducer)) [[unlikely]]
     return refuse(unusable(reducer, "reducer"));
-  if (producer != nullptr) {
-    const auto checked = check_stream(producer);
-    if (!checked.is_ok()) return refuse(checked.failure());
-  }
+  if (producer != nullptr) return ready_from(reducer->reducer, id, grad, producer);
   return answer(reducer->reducer.grad_ready(id, grad));
 }
 
@@ -285,9 +342,10 @@ noria_status noria_grad_result(noria_reducer* reducer, uint32_t id, const noria_
                                uint32_t timeout_ms, const void** result) {
   if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if (result == nullptr) return refuse(is_null("result"));
-  if (const auto checked = check_stream(consumer); !checked.is_ok())
-    return refuse(checked.failure());
-  const auto found = reducer->reducer.result(id, noria::Nanoseconds{timeout_ms} * 1'000'000);
+  const auto stream = stream_of(reducer->reducer, consumer);
+  if (!stream.is_ok()) return refuse(stream.failure());
+  const auto found =
+      reducer->reducer.result(id, noria::Nanoseconds{timeout_ms} * 1'000'000, *stream);
   if (found.is_ok()) *result = found.value();
   return answer(found);
 }
@@ -296,7 +354,8 @@ noria_status noria_step_end(noria_reducer* reducer, const noria_stream* consumer
                             noria_step_report* report) {
   if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   Reducer& mine = reducer->reducer;
-  return answer(end_step(mine, consumer, report, [&mine] { return mine.step_end(); }));
+  return answer(
+      end_step(mine, consumer, report, [&mine](auto stream) { return mine.step_end(stream); }));
 }
 
 noria_status noria_step_join(noria_reducer* reducer, const noria_stream* consumer,
@@ -305,7 +364,8 @@ noria_status noria_step_join(noria_reducer* reducer, const noria_stream* consume
   if (all_joined == nullptr) return refuse(is_null("all_joined"));
   Reducer& mine = reducer->reducer;
   bool is_over = false;
-  const auto joined = end_step(mine, consumer, report, [&] { return mine.step_join(&is_over); });
+  const auto joined = end_step(mine, consumer, report,
+                               [&](auto stream) { return mine.step_join(&is_over, stream); });
   if (joined.is_ok()) *all_joined = is_over ? 1 : 0;
   return answer(joined);
 }

@@ -9,6 +9,8 @@ namespace noria::bucketing {
 Outcome<cuda::Context> CallerStreams::context_of(cuda::Stream handle) const {
   cuda::Context context = nullptr;
   if (!is_default(handle)) {
+    // A thread that only gives gradients may have no context, without which the driver answers not.
+    NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_->make_current());
     NORIA_TRY(device_->api().call<&CudaSymbols::stream_get_context>(handle, &context));
     return context;
   }

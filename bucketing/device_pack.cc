@@ -71,6 +71,8 @@ Outcome<Ok> DevicePack::pack(cuda::Stream stream, cuda::Pointer bucket) {
 Outcome<Ok> DevicePack::unpack(cuda::Stream stream, cuda::Pointer bucket) {
   if (!module_->has_kernels()) [[unlikely]]
     return copy_out(stream, bucket);
+  // Where nothing was packed before.
+  if (table_->has_moved.load(std::memory_order_relaxed)) NORIA_TRY(write_table(stream));
   return launch(unpack_, stream, bucket);
 }
 

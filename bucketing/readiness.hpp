@@ -88,6 +88,7 @@ class Readiness {
   NORIA_HOT uint64_t stretch_end(uint32_t stretch) const { return stretches_[stretch].end; }
   uint32_t bucket_of(uint32_t stretch) const { return stretches_[stretch].bucket; }
   uint32_t tensors() const { return tensors_; }
+  uint32_t stretches() const { return static_cast<uint32_t>(stretches_.size()); }
 
   // How often it has fired, late ones aside.
   int32_t fires(uint32_t id) const {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/value_text.hpp"
+#include "bucketing/device_buckets.hpp"
 #include "bucketing/kernels.hpp"
 
 namespace noria::bucketing {
@@ -12,7 +13,17 @@ Reducer::Reducer(const ReducerHost& host, const ReducerConfig& config)
     : host_(host),
       config_(config),
       keeps_(config.unused == NORIA_UNUSED_KEEP),
-      is_learning_(config.static_graph) {}
+      is_learning_(config.static_graph) {
+  if (!config.is_on_device) return;
+  const OpenStep* const step = this;
+  device_ = std::make_unique<DeviceBuckets>(
+      host.device, config,
+      DeviceBuckets::Place{static_cast<uint32_t>(host.rank), static_cast<uint32_t>(host.size)},
+      tensors_, DeviceBuckets::Turn{.steps = host.open_steps, .step = step},
+      config.step_timeout != 0 ? config.step_timeout : host.collective_timeout);
+}
+
+std::byte* Reducer::gradients() const { return is_on_device() ? device_->arena() : arena_.base(); }
 
 Reducer::~Reducer() {
   if (phase_ != Phase::open) return;
@@ -54,6 +65,10 @@ Outcome<uint32_t> Reducer::add(std::string_view name, noria_dtype dtype, uint64_
 Outcome<Ok> Reducer::set_hook(noria_hook_moment moment, const BucketHook& hook) {
   if (phase_ != Phase::registering)
     return Failure{NORIA_E_STATE, "noria_reducer_set_hook() comes before noria_reducer_seal()"};
+  if (is_on_device())
+    return Failure{NORIA_E_UNSUPPORTED,
+                   "noria_reducer_set_hook: buckets on a device are not shown to the host's "
+                   "functions: change gradients on their streams, before they are given"};
   if (hooks_ == nullptr) hooks_ = std::make_unique<BucketHooks>();
   hooks_->set(moment, hook);
   if (hooks_->moments() == 0) hooks_.reset();
@@ -67,7 +82,7 @@ Outcome<std::span<std::byte>> Reducer::view(uint32_t id) const {
     return Failure{NORIA_E_STATE,
                    "this reducer copies; set arena to 1 in its configuration for views"};
   if (id >= tensors_.size()) return unknown_id(id);
-  return std::span<std::byte>(arena_.base() + views_[id],
+  return std::span<std::byte>(gradients() + views_[id],
                               tensors_[id].numel * dtype_bytes(tensors_[id].dtype));
 }
 

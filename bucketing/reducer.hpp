@@ -18,7 +18,8 @@
 //
 // Files: reducer.cc (life), reducer_seal.cc (agreement and memory), reducer_plan.cc (the plan),
 // reducer_step.cc (a step), reducer_end.cc (its end), reducer_result.cc (one tensor's result),
-// reducer_shard.cc (what a rank keeps of a step, and how the rest is gathered).
+// reducer_shard.cc (what a rank keeps of a step, and how the rest is gathered), reducer_device.cc
+// (what is different where gradients lie on a device).
 //
 // Threads: add(), set_hook(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
 // last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any thread, several at
@@ -45,6 +46,7 @@
 #include "bucketing/bucket_hooks.hpp"
 #include "bucketing/bucket_times.hpp"
 #include "bucketing/collective.hpp"
+#include "bucketing/cuda_types.hpp"
 #include "bucketing/failure.hpp"
 #include "bucketing/plan.hpp"
 #include "bucketing/plan_text.hpp"
@@ -58,8 +60,13 @@
 
 namespace noria::bucketing {
 
+class CallerStreams;
+class DeviceBuckets;
+
 class Reducer final : private OpenStep {
  public:
+  using Consumer = std::optional<cuda::Stream>;
+
   Reducer(const ReducerHost& host, const ReducerConfig& config);
   // With a step open the communicator fails with ABORTED: others cannot wait for this rank.
   ~Reducer();
@@ -79,14 +86,19 @@ class Reducer final : private OpenStep {
 
   Outcome<Ok> step_begin(bool accumulates = false);
   NORIA_HOT Outcome<Ok> grad_ready(uint32_t id, const void* grad);
+  // The same on a device, once what `producer` was given so far is done.
+  Outcome<Ok> grad_ready_from(uint32_t id, const void* grad, cuda::Stream producer) {
+    return give_on_device(id, grad, producer);
+  }
   Outcome<Ok> grad_unused(std::span<const uint32_t> ids);
   // Of the open step, or of the last; null if no rank used it (KEEP). `timeout` 0: the step's.
-  Outcome<const void*> result(uint32_t id, Nanoseconds timeout);
+  // Here and below, `consumer` is a stream of the device, which waits for results; none: the caller.
+  Outcome<const void*> result(uint32_t id, Nanoseconds timeout, Consumer consumer = {});
   // Once a step has ended, the same answer until the next begins.
-  Outcome<noria_step_info> step_end();
+  Outcome<noria_step_info> step_end(Consumer consumer = {});
   // A whole step to which this rank has nothing to give but what it accumulated. `is_over`: so it
   // was for all ranks.
-  Outcome<noria_step_info> step_join(bool* is_over);
+  Outcome<noria_step_info> step_join(bool* is_over, Consumer consumer = {});
   Outcome<Ok> reset();
 
   // Of this rank, as noria_reducer_shard() and its neighbours.
@@ -96,6 +108,10 @@ class Reducer final : private OpenStep {
   uint64_t layout_bytes() const { return plan_.arena_bytes; }
   // `dtype` none: each bucket's own.
   Outcome<Ok> all_gather(std::byte* memory, uint64_t bytes, std::optional<noria_dtype> dtype);
+
+  // Null where gradients lie on the host.
+  CallerStreams* streams() const;
+  bool is_on_device() const { return device_ != nullptr; }
 
   uint32_t buckets() const { return static_cast<uint32_t>(plan_.buckets.size()); }
   uint64_t bytes() const { return tensors_.bytes(); }
@@ -117,15 +133,21 @@ class Reducer final : private OpenStep {
   uint64_t news_count() const { return kNewsUsed + (keeps_ ? tensors_.size() : 0); }
   std::vector<uint64_t> edges_of(const Bucket& bucket) const;
   ArenaRange own_shard(const Bucket& bucket) const;
+  std::byte* shard_place(uint32_t bucket) const;
   Outcome<Ok> check_sharded() const;
   Outcome<uint32_t> common_element() const;
+  Outcome<Ok> gather_on_device(std::byte* memory, std::optional<noria_dtype> dtype);
   const transport::Region* gathered_region(std::byte* memory, uint64_t bytes);
+  std::byte* gradients() const;
+  uint64_t news_offset() const { return is_on_device() ? 0 : plan_.arena_bytes; }
   uint64_t hooks_verdict_offset() const;
   uint64_t wire_offset() const;
   uint64_t wire_bytes() const;
   uint32_t input_divisor() const;
   void travel_narrow(Part& part) const;
   void build_collective();
+  void add_bucket(const Bucket& bucket);
+  std::vector<Segment> step_segments() const;
   int32_t* add_maximum(uint64_t offset, uint64_t count);
   void install_hooks();
   void describe_buckets();
@@ -142,6 +164,8 @@ class Reducer final : private OpenStep {
   Outcome<Plan> first_plan() const;
   Outcome<Ok> measure_link(const Gather& ask_all);
   Outcome<double> measure_us(uint64_t bytes);
+  Outcome<double> measure_ring_us(uint64_t bytes);
+  Outcome<double> probe_device_us(cuda::Pointer memory, uint64_t bytes);
   Plan plan_after(const ArrivalTimes& times, bool are_views_out) const;
   Outcome<Ok> adopt_arrival();
   Outcome<Ok> install_plan();
@@ -154,14 +178,15 @@ class Reducer final : private OpenStep {
   void take_stretches(const Readiness::Home& home);
   void on_stretch_ready(uint32_t stretch, Nanoseconds given);
   void contribute(uint32_t id, bool is_used);
+  void restart_window();
   void end_pass(bool is_last);
   void learn();
   NORIA_COLD void give_unusually(uint32_t id, std::byte* grad, bool is_last);
   void look_for_nonfinite(uint32_t id, const std::byte* grad);
   Complaints complaints_of_step(bool was_reset) const;
-  Outcome<noria_step_info> end_step();
+  Outcome<noria_step_info> end_step(Consumer consumer);
   Outcome<Ok> check_turn() const;
-  Outcome<Ok> finish(bool was_reset);
+  Outcome<Ok> finish(bool was_reset, Consumer consumer);
   Outcome<Ok> check_results() const;
   void tell_news(const Complaints& complaints);
   void tell_hooks_verdict(const Complaints& complaints);
@@ -172,12 +197,27 @@ class Reducer final : private OpenStep {
   bool has_result(size_t bucket);
   void copy_out(const Bucket& bucket);
   void put_back_unused();
+  WireTimes wire_times(uint32_t bucket) const;
   noria_step_info describe_step(Nanoseconds ended_ns);
   NORIA_COLD void show_step(bool is_good);
   uint64_t moved_bytes() const;
 
+  // on a device
+  NORIA_HOT Outcome<Ok> give_on_device(uint32_t id, const void* grad, Consumer producer);
+  void start_on_device();
+  void contribute_on_device(uint32_t id, bool is_used);
+  void launch_on_device(uint32_t bucket);
+  void finish_on_device(Consumer consumer);
+  NORIA_COLD void lose_device(const Failure& failure);
+  Outcome<bool> wait_for_device(Outcome<bool> (DeviceBuckets::*is_over)() const,
+                                Nanoseconds deadline) const;
+  Outcome<Ok> wait_for_results() const;
+  Outcome<const void*> device_result(uint32_t id, Consumer consumer);
+  Outcome<const void*> early_device_result(uint32_t id, Nanoseconds timeout, Consumer consumer);
+
   // one tensor's result
   Outcome<const void*> early_result(uint32_t id, Nanoseconds timeout);
+  bool is_given(uint32_t id) const;
   bool is_used_by_any(uint32_t id) const { return !keeps_ || news_[kNewsUsed + id] != 0; }
 
   NORIA_COLD Failure no_step_open(const char* call) const;
@@ -220,9 +260,10 @@ class Reducer final : private OpenStep {
   // had accumulated; and, with KEEP, for each tensor 1 if it was used.
   static constexpr uint32_t kNewsVerdict = 0, kNewsLive = 1, kNewsUsed = 2;
   int32_t* news_ = nullptr;
-  uint32_t first_news_segment_ = 0;     // to the last; and stretches
-  std::unique_ptr<BucketHooks> hooks_;  // null: none was set
-  int32_t* hooks_verdict_ = nullptr;    // in the arena, reduced with MAX; null: no hook after
+  uint32_t first_news_segment_ = 0;        // to the last; and stretches, as readiness_ counts them
+  std::unique_ptr<DeviceBuckets> device_;  // null: gradients lie on the host
+  std::unique_ptr<BucketHooks> hooks_;     // null: none was set
+  int32_t* hooks_verdict_ = nullptr;       // in the arena, reduced with MAX; null: no hook after
   std::optional<uint32_t> overflowed_bucket_;  // its sums are not finite; where that is looked for
   // Copy mode, by id: where the gradient came from, and its result goes.
   std::unique_ptr<std::atomic<std::byte*>[]> sources_;

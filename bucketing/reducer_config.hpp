@@ -30,6 +30,8 @@ struct ReducerConfig {
   bool is_nonfinite_error = false;
   bool is_sharded = false;  // buckets are reduced, and not gathered
   uint32_t hooks = 0;       // BucketHooks::moments()
+  bool is_on_device = false;
+  uint32_t max_in_flight = 2;  // on a device: buckets between packed and unpacked
 };
 
 }  // namespace noria::bucketing

@@ -6,19 +6,23 @@
 #include <utility>
 
 #include "base/counters.hpp"
+#include "bucketing/device_buckets.hpp"
 #include "bucketing/finite.hpp"
 #include "bucketing/reducer.hpp"
 #include "bucketing/step_times.hpp"
 
 namespace noria::bucketing {
 
-Outcome<noria_step_info> Reducer::step_end() {
-  if (phase_ != Phase::open && ended_) return *ended_;
+Outcome<noria_step_info> Reducer::step_end(Consumer consumer) {
+  if (phase_ != Phase::open && ended_) {
+    if (is_on_device() && ended_->is_ok()) NORIA_TRY(device_->show_results(consumer));
+    return *ended_;
+  }
   if (phase_ != Phase::open) return Failure{NORIA_E_STATE, "noria_step_end() with no step open"};
   if (!accumulates_) {
     NORIA_TRY(check_turn());
   }
-  ended_ = end_step();
+  ended_ = end_step(consumer);
   return *ended_;
 }
 
@@ -31,26 +35,26 @@ Outcome<Ok> Reducer::check_turn() const {
                      "end in the order in which they began"};
 }
 
-Outcome<noria_step_info> Reducer::step_join(bool* is_over) {
+Outcome<noria_step_info> Reducer::step_join(bool* is_over, Consumer consumer) {
   if (host_.open_steps->any())
     return Failure{NORIA_E_STATE,
                    "noria_step_join() is a whole step: end those that are open on the communicator "
                    "first"};
   NORIA_TRY(step_begin());
   is_shadow_ = true;
-  NORIA_TRY_ASSIGN(const noria_step_info info, step_end());
+  NORIA_TRY_ASSIGN(const noria_step_info info, step_end(consumer));
   *is_over = news_[kNewsLive] == 0;
   return info;
 }
 
-Outcome<noria_step_info> Reducer::end_step() {
+Outcome<noria_step_info> Reducer::end_step(Consumer consumer) {
   if (accumulates_) {
     gate_.close();
     end_pass(false);
     phase_ = Phase::idle;
     return step_info(step_, begun_ns_, now_ns(), {});
   }
-  NORIA_TRY(finish(false));
+  NORIA_TRY(finish(false, consumer));
   if (arrival_ != nullptr) NORIA_TRY(adopt_arrival());
   has_results_.store(true, std::memory_order_release);  // pairs with result()
   return *last_step_;
@@ -63,14 +67,19 @@ Outcome<Ok> Reducer::reset() {
     gate_.close();
   } else if (phase_ == Phase::open) {
     NORIA_TRY(check_turn());
-    const Outcome<Ok> ended = finish(true);  // ABORTED everywhere, which is what was asked for
+    const Outcome<Ok> ended = finish(true, {});  // ABORTED everywhere, which is what was asked for
     if (!ended.is_ok() && ended.failure().code != NORIA_E_ABORTED) return ended.failure();
   }
   if (host_.engine->failed()) return host_.engine->failure();
-  window_.restart(tensors_.size());
+  restart_window();
   ended_.reset();
   phase_ = Phase::idle;
   return Ok{};
+}
+
+void Reducer::restart_window() {
+  window_.restart(tensors_.size());
+  if (is_on_device()) device_->forget_producers();
 }
 
 // The gate is closed: nothing fires any more.
@@ -93,7 +102,7 @@ void Reducer::learn() {
 }
 
 // Runs the open step to its end whatever this rank missed, so that no other rank waits for it.
-Outcome<Ok> Reducer::finish(bool was_reset) {
+Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
   gate_.close();
   end_pass(true);
   is_window_over_ = true;
@@ -104,6 +113,7 @@ Outcome<Ok> Reducer::finish(bool was_reset) {
   tell_news(complaints);
   if (host_.size > 1) host_.engine->wake();
   overflowed_bucket_.reset();
+  if (is_on_device()) finish_on_device(consumer);
   if (!complaints.is_any() && looks_at_results()) finish_buckets();
   tell_hooks_verdict(complaints);
   // One rank has the results already: its gradients.
@@ -172,8 +182,8 @@ void Reducer::tell_hooks_verdict(const Complaints& complaints) {
 
 // A part that no tensor overlaps is in place.
 void Reducer::release_part(size_t part) {
-  for (uint32_t s = first_news_segment_; s < collective_.segments.size(); ++s) {
-    if (collective_.segments[s].part != part) continue;
+  for (uint32_t s = first_news_segment_; s < readiness_->stretches(); ++s) {
+    if (readiness_->bucket_of(s) != part) continue;
     readiness_->take(s);
     if (hooks_ != nullptr) hooks_->open(s);
   }
@@ -201,7 +211,7 @@ Outcome<Ok> Reducer::judge(Complaints mine) const {
 
 // A shard stays where it is.
 bool Reducer::looks_at_results() const {
-  return (!config_.arena && !config_.is_sharded) || hooks_verdict_ != nullptr ||
+  return (!config_.arena && !config_.is_sharded && !is_on_device()) || hooks_verdict_ != nullptr ||
          config_.is_nonfinite_error;
 }
 
@@ -248,17 +258,23 @@ void Reducer::copy_out(const Bucket& bucket) {
   }
 }
 
+WireTimes Reducer::wire_times(uint32_t bucket) const {
+  if (is_on_device()) return device_->times(bucket);
+  const Part& part = collective_.parts[bucket];
+  return {.start_ns = part.start_ns, .end_ns = part.end_ns, .wire_ns = part.wire_ns};
+}
+
 noria_step_info Reducer::describe_step(Nanoseconds ended_ns) {
   if (described_version_ != plan_version_) describe_buckets();
-  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
-    const Part& part = collective_.parts[b];
+  for (uint32_t b = 0; b < plan_.buckets.size(); ++b) {
     const BucketTimes::Times given = times_.times(b);  // after gate_.close()
+    const WireTimes wire = wire_times(b);
     infos_[b].first_ns = given.first;
     infos_[b].queued_ns = given.queued;
     infos_[b].ready_ns = given.last;
-    infos_[b].start_ns = part.start_ns;
-    infos_[b].end_ns = part.end_ns;
-    infos_[b].wire_ns = part.wire_ns;
+    infos_[b].start_ns = wire.start_ns;
+    infos_[b].end_ns = wire.end_ns;
+    infos_[b].wire_ns = wire.wire_ns;
   }
   noria_step_info info = step_info(step_ - 1, begun_ns_, ended_ns, infos_);
   info.wire_bytes = moved_bytes() - moved_before_;

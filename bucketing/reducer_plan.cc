@@ -12,6 +12,7 @@
 #include "base/fingerprint.hpp"
 #include "base/log.hpp"
 #include "base/value_text.hpp"
+#include "bucketing/device_buckets.hpp"
 #include "bucketing/plan_timed.hpp"
 #include "bucketing/reducer.hpp"
 
@@ -106,10 +107,29 @@ Outcome<std::array<double, 2>> slowest(const std::vector<std::string>& ranks) {
   return most;
 }
 
+template <class Probe>
+Outcome<double> median_us(const Probe& probe) {
+  std::vector<double> us;
+  for (int round = 0; round <= kRounds; ++round) {
+    NORIA_TRY_ASSIGN(const double took, probe());
+    if (round > 0) us.push_back(took);
+  }
+  std::nth_element(us.begin(), us.begin() + kRounds / 2, us.end());
+  return us[kRounds / 2];
+}
+
 }  // namespace
 
-// All-reduces of zeros in the arena, which no step uses yet.
 Outcome<double> Reducer::measure_us(uint64_t bytes) {
+  if (!is_on_device()) return measure_ring_us(bytes);
+  NORIA_TRY_ASSIGN(const DeviceMemory memory, DeviceMemory::allocate(*host_.device.device, bytes));
+  const auto took = median_us([&] { return probe_device_us(memory.pointer(), bytes); });
+  if (!took) lose_device(took.failure());
+  return took;
+}
+
+// All-reduces of zeros in the arena, which no step uses yet.
+Outcome<double> Reducer::measure_ring_us(uint64_t bytes) {
   Collective probe;
   probe.parts = {{.in = arena_.base(),
                   .out = arena_.base(),
@@ -122,15 +142,12 @@ Outcome<double> Reducer::measure_us(uint64_t bytes) {
   prepare(probe, static_cast<uint32_t>(host_.size));
   if (Ring* ring = host_.engine->ring(); ring != nullptr)
     NORIA_TRY(ring->exchange_parts(probe, now_ns() + host_.start_timeout));
-  std::vector<double> us;
-  for (int round = 0; round <= kRounds; ++round) {
+  return median_us([&]() -> Outcome<double> {
     probe.state.store(Collective::State::queued, std::memory_order_relaxed);  // as in a step
     const Nanoseconds begun = now_ns();
     NORIA_TRY(host_.engine->run(probe));
-    if (round > 0) us.push_back(static_cast<double>(now_ns() - begun) * 1e-3);
-  }
-  std::nth_element(us.begin(), us.begin() + kRounds / 2, us.end());
-  return us[kRounds / 2];
+    return static_cast<double>(now_ns() - begun) * 1e-3;
+  });
 }
 
 Outcome<Ok> Reducer::measure_link(const Gather& ask_all) {
@@ -219,6 +236,8 @@ Outcome<Ok> Reducer::adopt_arrival() {
                    "the ranks made different plans of rank 0's order of arrival: " +
                        values_by_rank(fingerprints) + "; run one build of noria on all of them"};
   next.arena_bytes = plan_.arena_bytes;  // what lies behind the buckets stays there
+  if (is_on_device())
+    NORIA_TRY(agree_on_success(device_->install(next), "plan of arrival, memory", ask_all));
   plan_ = std::move(next);
   arrival_.reset();
   ++plan_version_;
@@ -229,10 +248,14 @@ Outcome<Ok> Reducer::adopt_arrival() {
 // keeps it.
 Outcome<Ok> Reducer::install_plan() {
   build_collective();
-  readiness_ = std::make_unique<Readiness>(plan_, plan_tensors(), collective_.segments);
+  const std::vector<Segment> segments = step_segments();
+  readiness_ = std::make_unique<Readiness>(plan_, plan_tensors(), segments);
+  first_news_segment_ = 0;
+  while (segments[first_news_segment_].part < plan_.buckets.size()) ++first_news_segment_;
   install_hooks();
   collective_.pending =
       hooks_ != nullptr && hooks_->has(NORIA_HOOK_BEFORE) ? hooks_->gates() : readiness_->pending();
+  if (is_on_device()) collective_.pending += first_news_segment_;
   if (Ring* ring = host_.engine->ring(); ring != nullptr)
     NORIA_TRY(ring->exchange_parts(collective_, now_ns() + host_.start_timeout));
   expect_fires();

@@ -6,27 +6,35 @@
 
 namespace noria::bucketing {
 
-Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout) {
+Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout, Consumer consumer) {
   if (!is_sealed_) return Failure{NORIA_E_STATE, "results exist after noria_reducer_seal()"};
   if (id >= tensors_.size()) return unknown_id(id);
   if (config_.is_sharded)
     return Failure{NORIA_E_STATE,
                    "this reducer leaves each rank its shards: noria_reducer_shard_ranges() tells "
                    "where they are"};
-  if (gate_.enter()) {
+  if (gate_.enter_any()) {
     const LeaveOnExit inside{gate_};
     if (!accumulates_ && hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER))
       return Failure{NORIA_E_STATE, "a hook sees results first: they come with noria_step_end()"};
-    if (!accumulates_) return early_result(id, timeout);
+    if (!accumulates_)
+      return is_on_device() ? early_device_result(id, timeout, consumer)
+                            : early_result(id, timeout);
   }
   // acquire: the step's end, which moves what is read here.
   if (!has_results_.load(std::memory_order_acquire))
     return Failure{NORIA_E_STATE,
                    "there is no result: no step has succeeded since the last one began"};
   if (!is_used_by_any(id)) return nullptr;
+  if (is_on_device()) return device_result(id, consumer);
   if (!config_.arena && window_.used(id))  // relaxed: published by the end of the step
     return sources_[id].load(std::memory_order_relaxed);
   return arena_.base() + result_offsets_[id];
+}
+
+bool Reducer::is_given(uint32_t id) const {
+  return !is_deferred_ && readiness_->owed(id) == 0 && !readiness_->is_closed(id) &&
+         readiness_->fires(id) != 0;
 }
 
 // Of a tensor that was given here, so that somebody used it; that its buckets have ended says that
@@ -35,9 +43,7 @@ Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout) {
 Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
   constexpr Nanoseconds kLook = 200_us;  // short beside the wire time of a bucket
   const Readiness::Home& home = readiness_->home(id);
-  if (is_deferred_ || readiness_->owed(id) != 0 || readiness_->is_closed(id) ||
-      readiness_->fires(id) == 0)
-    return no_result_yet(id, 0);
+  if (!is_given(id)) return no_result_yet(id, 0);
   const Nanoseconds bound = timeout != 0 ? timeout : collective_.timeout_ns;
   const Nanoseconds deadline = now_ns() + bound;
   for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s)

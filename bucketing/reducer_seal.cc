@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/fingerprint.hpp"
+#include "bucketing/device_buckets.hpp"
 #include "bucketing/kernels.hpp"
 #include "bucketing/reducer.hpp"
 
@@ -23,6 +24,7 @@ Outcome<Ok> Reducer::seal() {
   if (observes()) plan_.arena_bytes = most_arena_bytes(plan_tensors());
   const Outcome<Ok> made = [this]() -> Outcome<Ok> {
     NORIA_TRY_ASSIGN(arena_, Arena::create(host_.engine->domain(), wire_offset() + wire_bytes()));
+    if (is_on_device()) NORIA_TRY(device_->install(plan_));
     return Ok{};
   }();
   NORIA_TRY(agree_on_success(made, "reducer seal, memory", ask_all));
@@ -41,7 +43,7 @@ Outcome<Ok> Reducer::seal() {
 
 // What is kept of each tensor from step to step, whatever the plan.
 void Reducer::make_tables() {
-  const size_t copied = config_.arena ? 0 : tensors_.size();
+  const size_t copied = config_.arena || is_on_device() ? 0 : tensors_.size();
   sources_.reset(new std::atomic<std::byte*>[copied] {});
   is_delivered_.reset(new std::atomic<bool>[copied] {});
   kept_.resize(config_.arena && keeps_ ? tensors_.size() : 0);
@@ -72,16 +74,16 @@ Outcome<Ok> Reducer::refuse_integer_average() const {
   return Ok{};
 }
 
-// Behind the buckets lies the news, then what the hooks say, then the narrow image of the buckets,
-// element for element.
+// Behind the buckets, which may lie on a device, lies the news, then what the hooks say, then the
+// narrow image of the buckets, element for element.
 uint64_t Reducer::hooks_verdict_offset() const {
-  return align_up(plan_.arena_bytes + news_count() * sizeof(*news_), kBucketAlign);
+  return align_up(news_offset() + news_count() * sizeof(*news_), kBucketAlign);
 }
 
 uint64_t Reducer::wire_offset() const { return hooks_verdict_offset() + kBucketAlign; }
 
 uint64_t Reducer::wire_bytes() const {
-  if (config_.wire_dtype == 0 || host_.size == 1) return 0;
+  if (config_.wire_dtype == 0 || host_.size == 1 || is_on_device()) return 0;
   return plan_.arena_bytes / dtype_bytes(NORIA_FLOAT32) * dtype_bytes(config_.wire_dtype);
 }
 
@@ -116,27 +118,30 @@ int32_t* Reducer::add_maximum(uint64_t offset, uint64_t count) {
   return reinterpret_cast<int32_t*>(place);
 }
 
-// The buckets in launch order, then the news, which lie behind them in the arena, then the hooks'
-// verdict.
+void Reducer::add_bucket(const Bucket& bucket) {
+  std::byte* const base = arena_.base() + bucket.arena_offset;
+  collective_.parts.push_back({.in = base,
+                               .out = base,
+                               .count = bucket.numel,
+                               .dtype = bucket.dtype,
+                               .op = config_.op,
+                               .input_divisor = input_divisor(),
+                               .in_region = arena_.region(),
+                               .out_region = arena_.region()});
+  if (config_.is_sharded) {
+    collective_.parts.back().phases = Phases::reduce;
+    collective_.parts.back().edges = edges_of(bucket);
+  }
+  if (wire_bytes() != 0 && bucket.dtype == NORIA_FLOAT32) travel_narrow(collective_.parts.back());
+}
+
+// The buckets in launch order, unless they travel by the device, then the news, which lie behind
+// them in the arena, then the hooks' verdict.
 void Reducer::build_collective() {
   collective_.parts.clear();
-  for (const Bucket& bucket : plan_.buckets) {
-    std::byte* const base = arena_.base() + bucket.arena_offset;
-    collective_.parts.push_back({.in = base,
-                                 .out = base,
-                                 .count = bucket.numel,
-                                 .dtype = bucket.dtype,
-                                 .op = config_.op,
-                                 .input_divisor = input_divisor(),
-                                 .in_region = arena_.region(),
-                                 .out_region = arena_.region()});
-    if (config_.is_sharded) {
-      collective_.parts.back().phases = Phases::reduce;
-      collective_.parts.back().edges = edges_of(bucket);
-    }
-    if (wire_bytes() != 0 && bucket.dtype == NORIA_FLOAT32) travel_narrow(collective_.parts.back());
-  }
-  news_ = add_maximum(plan_.arena_bytes, news_count());
+  for (uint32_t b = 0; b < plan_.buckets.size() && !is_on_device(); ++b)
+    add_bucket(plan_.buckets[b]);
+  news_ = add_maximum(news_offset(), news_count());
   if (hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER))
     hooks_verdict_ = add_maximum(hooks_verdict_offset(), 1);
   prepare(collective_, static_cast<uint32_t>(host_.size));
@@ -145,13 +150,26 @@ void Reducer::build_collective() {
   fingerprint.add(collective_.fingerprint);
   fingerprint.add(seal_number_);
   collective_.fingerprint = fingerprint.value();
-  first_news_segment_ = 0;
-  while (collective_.segments[first_news_segment_].part < plan_.buckets.size())
-    ++first_news_segment_;
   collective_.timeout_ns =
       config_.step_timeout != 0 ? config_.step_timeout : host_.collective_timeout;
 
   times_ = BucketTimes(plan_.buckets.size());
+}
+
+// What waits for gradients: as the ring cuts it, or a bucket at once where that is what a device
+// is given; then what the ring carries behind the buckets.
+std::vector<Segment> Reducer::step_segments() const {
+  if (!is_on_device()) return collective_.segments;
+  const auto buckets = static_cast<uint32_t>(plan_.buckets.size());
+  std::vector<Segment> segments;
+  for (uint32_t b = 0; b < buckets; ++b)
+    if (const uint64_t numel = plan_.buckets[b].numel; numel != 0)
+      segments.push_back({.part = b, .first = 0, .count = numel});
+  for (const Segment& news : collective_.segments) {
+    segments.push_back(news);
+    segments.back().part += buckets;
+  }
+  return segments;
 }
 
 // After readiness_, which knows where tensors lie.

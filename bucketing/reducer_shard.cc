@@ -1,5 +1,6 @@
 #include <string>
 
+#include "bucketing/device_buckets.hpp"
 #include "bucketing/kernels.hpp"
 #include "bucketing/reducer.hpp"
 #include "bucketing/shard.hpp"
@@ -16,6 +17,11 @@ ArenaRange Reducer::own_shard(const Bucket& bucket) const {
   const uint64_t element = dtype_bytes(bucket.dtype);
   return {bucket.arena_offset + edges[rank] * element,
           bucket.arena_offset + edges[rank + 1] * element};
+}
+
+std::byte* Reducer::shard_place(uint32_t bucket) const {
+  if (is_on_device()) return device_->shard(bucket);
+  return arena_.base() + own_shard(plan_.buckets[bucket]).begin;
 }
 
 Outcome<Ok> Reducer::check_sharded() const {
@@ -40,7 +46,7 @@ Outcome<noria_shard_info> Reducer::shard(uint32_t index) const {
                           .bucket_bytes = bucket.bytes,
                           .offset = own.begin - bucket.arena_offset,
                           .bytes = own.bytes(),
-                          .gradient = arena_.base() + own.begin};
+                          .gradient = shard_place(index)};
 }
 
 Outcome<std::vector<noria_shard_range>> Reducer::shard_ranges() const {
@@ -61,7 +67,7 @@ Outcome<std::vector<noria_shard_range>> Reducer::shard_ranges() const {
                         .first = (part.begin - home.offset) / element,
                         .count = part.bytes() / element,
                         .offset = part.begin,
-                        .gradient = arena_.base() + part.begin});
+                        .gradient = shard_place(b) + (part.begin - own.begin)});
     }
   }
   return ranges;
@@ -72,6 +78,15 @@ Outcome<uint64_t> Reducer::offset_of(uint32_t id) const {
   if (id >= tensors_.size()) return unknown_id(id);
   return readiness_->home(id).offset;
 }
+
+namespace {
+
+// Where a bucket's elements lie in memory that is laid out as the gradients, of `dtype`.
+std::byte* place_in(std::byte* memory, const Bucket& bucket, noria_dtype dtype) {
+  return memory + bucket.arena_offset / dtype_bytes(bucket.dtype) * dtype_bytes(dtype);
+}
+
+}  // namespace
 
 // The element of which all gradients are, where there is one.
 Outcome<uint32_t> Reducer::common_element() const {
@@ -106,13 +121,13 @@ Outcome<Ok> Reducer::all_gather(std::byte* memory, uint64_t bytes,
     return Failure{NORIA_E_STATE,
                    "noria_reducer_all_gather: a step of a reducer is open on this communicator: "
                    "end it before"};
+  if (is_on_device()) return gather_on_device(memory, dtype);
   const transport::Region* const region = gathered_region(memory, bytes);
   Collective gathering;
   gathering.kind = Kind::all_gather;
   for (const Bucket& bucket : plan_.buckets) {
     const noria_dtype given = dtype.value_or(bucket.dtype);
-    std::byte* const base =
-        memory + bucket.arena_offset / dtype_bytes(bucket.dtype) * dtype_bytes(given);
+    std::byte* const base = place_in(memory, bucket, given);
     std::vector<uint64_t> edges = edges_of(bucket);
     const uint64_t first = edges[static_cast<size_t>(host_.rank)];
     gathering.parts.push_back({.in = base + first * dtype_bytes(given),
@@ -126,6 +141,25 @@ Outcome<Ok> Reducer::all_gather(std::byte* memory, uint64_t bytes,
   }
   prepare(gathering, static_cast<uint32_t>(host_.size));
   return host_.engine->run(gathering);
+}
+
+Outcome<Ok> Reducer::gather_on_device(std::byte* memory, std::optional<noria_dtype> dtype) {
+  if (host_.engine->failed()) return host_.engine->failure();
+  if (bytes() == 0 || host_.size == 1) return Ok{};
+  NORIA_TRY(host_.device.device->check_memory("noria_reducer_all_gather: memory", memory));
+  std::vector<DeviceBuckets::Gathering> gatherings;
+  for (const Bucket& bucket : plan_.buckets) {
+    const noria_dtype given = dtype.value_or(bucket.dtype);
+    if (bucket.numel != 0)
+      gatherings.push_back({place_in(memory, bucket, given), given, edges_of(bucket)});
+  }
+  const auto gathered = [&]() -> Outcome<Ok> {
+    NORIA_TRY(device_->gather(gatherings));
+    NORIA_TRY(wait_for_device(&DeviceBuckets::is_published, kNever));
+    return Ok{};
+  }();
+  if (!gathered) lose_device(gathered.failure());
+  return gathered;
 }
 
 // Parameters are gathered step after step, so that their memory stays registered. Null where it

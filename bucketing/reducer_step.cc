@@ -32,10 +32,10 @@ Outcome<Ok> Reducer::step_begin(bool accumulates) {
   readiness_->restart();
   if (hooks_ != nullptr) hooks_->restart(step_);
   if (arrival_ != nullptr) arrival_->restart();
-  if (std::exchange(is_window_over_, false)) window_.restart(tensors_.size());
+  if (std::exchange(is_window_over_, false)) restart_window();
   if (!accumulates) start_collective();
   phase_ = Phase::open;
-  gate_.open();
+  is_on_device() ? gate_.open_unusual() : gate_.open();
   return Ok{};
 }
 
@@ -45,7 +45,8 @@ void Reducer::start_collective() {
   times_.restart();  // published by gate_.open()
   moved_before_ = moved_bytes();
   for (Part& part : collective_.parts) part.start_ns = part.end_ns = part.wire_ns = 0;
-  if (!config_.arena)
+  if (is_on_device()) start_on_device();
+  if (!config_.arena && !is_on_device())
     for (uint32_t id = 0; id < tensors_.size(); ++id)
       is_delivered_[id].store(false, std::memory_order_relaxed);  // published by gate_.open()
   for (uint32_t id = 0; id < tensors_.size() && config_.is_nonfinite_error; ++id)
@@ -85,7 +86,7 @@ constexpr uint64_t kLongCopy = 16_KiB;
 
 Outcome<Ok> Reducer::grad_ready(uint32_t id, const void* grad) {
   if (!gate_.enter()) [[unlikely]]
-    return no_step_open("noria_grad_ready()");
+    return is_on_device() ? give_on_device(id, grad, {}) : no_step_open("noria_grad_ready()");
   const LeaveOnExit inside{gate_};
   Readiness& readiness = *readiness_;
   if (id >= readiness.tensors()) [[unlikely]]
@@ -129,7 +130,7 @@ void Reducer::look_for_nonfinite(uint32_t id, const std::byte* grad) {
 }
 
 Outcome<Ok> Reducer::grad_unused(std::span<const uint32_t> ids) {
-  if (!gate_.enter()) return no_step_open("noria_grad_unused()");
+  if (!gate_.enter_any()) return no_step_open("noria_grad_unused()");
   const LeaveOnExit inside{gate_};
   for (const uint32_t id : ids)
     if (id >= readiness_->tensors()) return unknown_id(id);
@@ -144,6 +145,7 @@ Outcome<Ok> Reducer::grad_unused(std::span<const uint32_t> ids) {
 
 // What earlier passes of the window, or fires of this one, brought; zeros where that is nothing.
 void Reducer::contribute(uint32_t id, bool is_used) {
+  if (is_on_device()) return contribute_on_device(id, is_used);
   const Readiness::Home& home = readiness_->home(id);
   std::byte* const slot = arena_.base() + home.offset;
   // relaxed: the fire that stored it was acquired.
@@ -188,6 +190,7 @@ void Reducer::on_stretch_ready(uint32_t stretch, Nanoseconds given) {
   const Nanoseconds now = now_ns();
   const uint32_t bucket = readiness_->bucket_of(stretch);
   times_.on_piece(bucket, given != 0 ? given : now, now);
+  if (is_on_device()) return launch_on_device(bucket);
   if (hooks_ != nullptr && !hooks_->on_piece(bucket, readiness_->pending())) [[unlikely]]
     return;
   host_.engine->wake();

@@ -5,3 +5,9 @@ endforeach()
 # It stands before libc's malloc, which the sanitizers do themselves.
 noria_test(NAME reducer_cost_test LABELS conformance no-sanitizer LIBS noria_bucketing
            SOURCES conformance/reducer_cost_test.cc support/thread_ranks.cc support/crew.cc)
+if(TARGET noria AND TARGET noria_softverbs)
+  noria_test(NAME device_reducer_test LABELS conformance TIMEOUT 180
+             SOURCES conformance/device_reducer_test.cc
+             LIBS noria noria_bucketing noria_cuda_standin
+             ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late;${NORIA_CUDA_STANDIN}")
+endif()

@@ -5,3 +5,7 @@ noria_test(NAME reducer_fault_test LABELS fault TIMEOUT 300 LIBS noria noria_buc
            SOURCES fault/reducer_fault_test.cc support/crew.cc
            ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late")
 add_dependencies(reducer_fault_test noria_softverbs)
+noria_test(NAME device_reducer_fault_test LABELS fault TIMEOUT 300
+           SOURCES fault/device_reducer_fault_test.cc
+           LIBS noria noria_bucketing noria_cuda_standin
+           ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late;${NORIA_CUDA_STANDIN}")

@@ -22,6 +22,23 @@ TEST(StepGate, Is_closed_at_first_and_after_close) {
   gate.leave();
 }
 
+TEST(StepGate, An_unusual_step_lets_in_who_asks_for_any) {
+  StepGate gate;
+  gate.open_unusual();
+  EXPECT_TRUE(gate.is_open());
+  EXPECT_FALSE(gate.enter());
+  EXPECT_TRUE(gate.enter_any());
+  gate.leave();
+  gate.close();
+  // Expect: closed for both; the next step is opened as it likes.
+  EXPECT_FALSE(gate.enter_any());
+  gate.open();
+  EXPECT_TRUE(gate.enter_any());
+  gate.leave();
+  EXPECT_TRUE(gate.enter());
+  gate.leave();
+}
+
 TEST(StepGate, Nobody_is_inside_after_close_and_their_work_is_seen) {
   constexpr unsigned kThreads = 3, kSteps = 40;
   StepGate gate;

@@ -1,0 +1,157 @@
+// What is different in a step whose gradients lie on a device: they are noted and launched, and
+// what the host does is the news alone.
+#include <time.h>
+
+#include <algorithm>
+#include <string>
+
+#include "bucketing/device_buckets.hpp"
+#include "bucketing/reducer.hpp"
+
+namespace noria::bucketing {
+
+CallerStreams* Reducer::streams() const { return is_on_device() ? device_->streams() : nullptr; }
+
+void Reducer::start_on_device() {
+  if (const Outcome<Ok> begun = device_->restart(begun_ns_); !begun) lose_device(begun.failure());
+}
+
+// The first of a communicator's failures counts, for all ranks and for good.
+void Reducer::lose_device(const Failure& failure) {
+  host_.engine->fail({failure.code, "rank " + std::to_string(host_.rank) + ", step " +
+                                        std::to_string(step_) + ": " + failure.text});
+}
+
+// One all-reduce of what lies there, by the device's clock.
+Outcome<double> Reducer::probe_device_us(cuda::Pointer memory, uint64_t bytes) {
+  NORIA_TRY(device_->start_probe(memory, bytes));
+  NORIA_TRY(wait_for_results());
+  return device_->probe_us();
+}
+
+// ---- gradients ----------------------------------------------------------------------------------
+
+Outcome<Ok> Reducer::give_on_device(uint32_t id, const void* grad, Consumer producer) {
+  if (!gate_.enter_any()) [[unlikely]]
+    return no_step_open("noria_grad_ready()");
+  const LeaveOnExit inside{gate_};
+  if (host_.engine->failed()) [[unlikely]]
+    return host_.engine->failure();
+  Readiness& readiness = *readiness_;
+  if (id >= readiness.tensors()) [[unlikely]]
+    return unknown_id(id);
+  const Readiness::Home& home = readiness.home(id);
+  const bool is_pointer_good = config_.arena ? grad == nullptr || grad == gradients() + home.offset
+                                             : grad != nullptr || home.bytes == 0;
+  if (!is_pointer_good) [[unlikely]]
+    return wrong_pointer(id);
+  // What comes too late says nothing new, and its bucket may be under way.
+  if (readiness.owed(id) != 0) NORIA_TRY(device_->note(id, grad, producer));
+  const Readiness::Fire fire = readiness.fire(id);
+  if (fire == Readiness::Fire::late) [[unlikely]]
+    return came_late(id);
+  if (arrival_ != nullptr) [[unlikely]]
+    arrival_->note(id);
+  if (fire == Readiness::Fire::last && !is_deferred_) take_stretches(home);
+  return Ok{};
+}
+
+// What earlier passes of the window brought lies where it was; zeros where that is nothing.
+void Reducer::contribute_on_device(uint32_t id, bool is_used) {
+  const Readiness::Home& home = readiness_->home(id);
+  if (!is_used && !host_.engine->failed())
+    if (const Outcome<Ok> zeroed = device_->leave_out(id, home.range()); !zeroed)
+      lose_device(zeroed.failure());
+  take_stretches(home);
+}
+
+void Reducer::launch_on_device(uint32_t bucket) {
+  if (host_.engine->failed()) return;
+  if (const Outcome<Ok> launched = device_->on_complete(bucket); !launched)
+    lose_device(launched.failure());
+}
+
+// ---- results ------------------------------------------------------------------------------------
+
+// The host looks again and again. What does not end on the device is the communicator's watch to
+// see, which fails the engine. False: not before the deadline.
+Outcome<bool> Reducer::wait_for_device(Outcome<bool> (DeviceBuckets::*is_over)() const,
+                                       Nanoseconds deadline) const {
+  constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 20'000};  // what it adds to a step at most
+  while (true) {
+    const Outcome<bool> answer = (device_.get()->*is_over)();
+    // An abort ends what is under way as well, and comes after the failure.
+    if (host_.engine->failed()) return host_.engine->failure();
+    NORIA_TRY_ASSIGN(const bool is_seen, answer);
+    if (is_seen || now_ns() >= deadline) return is_seen;
+    ::nanosleep(&kNap, nullptr);
+  }
+}
+
+// One rank has no watch: it waits for nobody but its own producers.
+Outcome<Ok> Reducer::wait_for_results() const {
+  const Nanoseconds bound = collective_.timeout_ns;
+  const bool is_watched = host_.size > 1;
+  NORIA_TRY_ASSIGN(const bool is_there, wait_for_device(&DeviceBuckets::is_done,
+                                                        is_watched ? kNever : now_ns() + bound));
+  if (is_there) return Ok{};
+  return Failure{NORIA_E_TIMEOUT,
+                 "the streams that give gradients did not come to their end within "
+                 "the step's time-out of " +
+                     std::to_string(bound / 1'000'000) + " ms"};
+}
+
+void Reducer::finish_on_device(Consumer consumer) {
+  if (host_.engine->failed()) return;
+  const auto ended = [&]() -> Outcome<Ok> {
+    NORIA_TRY(device_->finish(consumer));
+    if (consumer) return Ok{};
+    NORIA_TRY(wait_for_results());
+    return device_->read_times();
+  }();
+  if (!ended) lose_device(ended.failure());
+}
+
+// Of the step that has ended. In copy mode there is no other copy than the caller's.
+Outcome<const void*> Reducer::device_result(uint32_t id, Consumer consumer) {
+  if (!config_.arena && !window_.used(id))
+    return Failure{NORIA_E_UNSUPPORTED,
+                   "tensor " + tensors_.describe(id) +
+                       ": this rank gave no gradient of it, so that its average has no place on "
+                       "the device: give one of zeros, or set arena to 1"};
+  NORIA_TRY(device_->show_results(consumer));
+  if (!consumer) NORIA_TRY(wait_for_results());
+  if (config_.arena) return gradients() + result_offsets_[id];
+  return reinterpret_cast<const void*>(device_->given(id));
+}
+
+// As early_result(): once the buckets are launched, the device knows what to wait for.
+Outcome<const void*> Reducer::early_device_result(uint32_t id, Nanoseconds timeout,
+                                                  Consumer consumer) {
+  constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 200'000};  // short beside the time of a bucket
+  const Readiness::Home& home = readiness_->home(id);
+  if (!is_given(id)) return no_result_yet(id, 0);
+  const Nanoseconds bound = timeout != 0 ? timeout : collective_.timeout_ns;
+  const Nanoseconds deadline = now_ns() + bound;
+  for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s) {
+    const uint32_t bucket = readiness_->bucket_of(s);
+    while (!device_->is_launched(bucket)) {
+      if (!gate_.is_open()) return ended_meanwhile(id);
+      if (host_.engine->failed()) return host_.engine->failure();
+      if (now_ns() >= deadline) return no_result_yet(id, bound);
+      ::nanosleep(&kLook, nullptr);
+    }
+    if (const Outcome<Ok> published = device_->publish(bucket, consumer); !published) {
+      lose_device(published.failure());
+      return published.failure();
+    }
+  }
+  if (!consumer && home.bytes != 0) {
+    NORIA_TRY_ASSIGN(const bool is_there, wait_for_device(&DeviceBuckets::is_published, deadline));
+    if (!is_there) return no_result_yet(id, bound);
+  }
+  if (config_.arena) return gradients() + home.offset;
+  return reinterpret_cast<const void*>(device_->given(id));
+}
+
+}  // namespace noria::bucketing
