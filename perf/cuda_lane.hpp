@@ -30,7 +30,8 @@ T need(bucketing::Outcome<T> outcome) {
 
 class CudaLane {
  public:
-  // `library` as NORIA_CUDA. Throws (environment) where there is no CUDA, and (usage) no GPU of that number.
+  // `library` as NORIA_CUDA. Throws (environment) where there is no CUDA, and (usage) where no GPU
+  // has that number.
   CudaLane(const std::string& library, int ordinal);
   // The GPU of a rank of a job: by its number on its host, round and round.
   static std::unique_ptr<CudaLane> of_rank(const Params& params, int rank);
