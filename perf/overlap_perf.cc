@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "bucketing/plan_timed.hpp"
 #include "perf/command_line.hpp"
+#include "perf/cuda_lane.hpp"
 #include "perf/elements.hpp"
 #include "perf/local_ranks.hpp"
 #include "perf/machine.hpp"
@@ -30,6 +33,7 @@ struct Options {
   std::string trace = "resnet50";
   std::vector<std::string> modes{"all"};
   int ranks = 2;
+  std::string backend = "host";
   double backward_ms = 0;  // 0: not given
   double comm_ratio = 0;   // 0: not given
   double bucket_mib = 0;   // 0: noria's own
@@ -44,6 +48,8 @@ struct Options {
   bool print_plan = false;
   bool json = false;
   std::string timeline, html;
+
+  bool is_on_device() const { return backend == "nccl"; }
 };
 
 constexpr const char* kHelp =
@@ -88,6 +94,10 @@ void add_flags(CLI::App& app, Options& o) {
           },
           "MODE"));
   app.add_option("-g", o.ranks, "ranks to start on this machine (2)")->check(whole_number(1, 1024));
+  app.add_option("--backend", o.backend,
+                 "host: gradients of the host, over verbs; nccl: of a GPU a rank, through NCCL; "
+                 "ranks share GPUs where there are fewer (host)")
+      ->check(CLI::IsMember({"host", "nccl"}));
   app.add_option("--backward-ms", o.backward_ms,
                  "length of the backward pass (200, or the trace's own times)")
       ->check(real_number(0.1, 3.6e6));
@@ -227,9 +237,20 @@ std::vector<RankReport> decode_all(const LocalResult& result) {
   return reports;
 }
 
-void describe(const Communicator& comm, RankReport& report) {
-  const noria_comm_info info = comm.info();
-  report.device = info.device;
+// A rank's communicator, and the GPU that it is of, if it is of one.
+struct Joined {
+  std::unique_ptr<CudaLane> lane;
+  Communicator comm;
+
+  Joined(LocalRank& rank, const Options& options)
+      : lane(options.is_on_device() ? CudaLane::of_rank(params_of_environment(), rank.rank())
+                                    : nullptr),
+        comm(rank, lane != nullptr ? std::optional(lane->device().ordinal()) : std::nullopt) {}
+};
+
+void describe(const Joined& joined, RankReport& report) {
+  const noria_comm_info info = joined.comm.info();
+  report.device = joined.lane != nullptr ? joined.lane->device().name() : info.device;
   report.notice = info.notice;
   report.reads = info.reads;
 }
@@ -242,19 +263,20 @@ struct Calibration {
   Exit exit = Exit::ok;
 };
 
-Calibration calibrate(const ReplayPlan& plan, int ranks, const Link& link) {
-  const LocalResult result = run_local_ranks(
-      {.tool = kName, .size = ranks, .environment = link.environment()}, [&](LocalRank& local) {
-        Communicator comm(local);
-        RankReport report;
-        describe(comm, report);
-        Replay replay(plan, comm);
-        replay.flat_ms(1);
-        report.flat_ms = replay.flat_ms(kCalibrationCalls);
-        local.report(encode(report));
-        comm.barrier();
-        return Exit::ok;
-      });
+Calibration calibrate(const ReplayPlan& plan, const Options& options, const Link& link) {
+  const LocalResult result =
+      run_local_ranks({.tool = kName, .size = options.ranks, .environment = link.environment()},
+                      [&](LocalRank& local) {
+                        Joined joined(local, options);
+                        RankReport report;
+                        describe(joined, report);
+                        Replay replay(plan, joined.comm, joined.lane.get());
+                        replay.flat_ms(1);
+                        report.flat_ms = replay.flat_ms(kCalibrationCalls);
+                        local.report(encode(report));
+                        joined.comm.barrier();
+                        return Exit::ok;
+                      });
   if (result.exit != Exit::ok) return {.exit = result.exit};
   const RankReport report = decode_all(result).front();
   return {.flat_ms = *std::min_element(report.flat_ms.begin(), report.flat_ms.end()),
@@ -271,7 +293,7 @@ Exit fit_link(ReplayPlan& plan, const Options& options, Link& link) {
   link.is_ours = true;
   link.rate_gbit = std::clamp(bits / (target_ms * 1e6), 1e-6, kMostRateGbit);
   progress("measuring the link");
-  const Calibration measured = calibrate(plan, options.ranks, link);
+  const Calibration measured = calibrate(plan, options, link);
   progress("");
   if (measured.exit != Exit::ok) return measured.exit;
   if (!measured.is_software) {
@@ -288,9 +310,9 @@ Exit fit_link(ReplayPlan& plan, const Options& options, Link& link) {
 }
 
 // All-reduces of what becomes ready last, alone.
-std::vector<double> tail_ms(const ReplayPlan& plan, Communicator& comm) {
+std::vector<double> tail_ms(const ReplayPlan& plan, Joined& joined) {
   const ReplayPlan tail{.trace = tail_of(plan.trace, plan.times)};
-  Replay replay(tail, comm);
+  Replay replay(tail, joined.comm, joined.lane.get());
   replay.flat_ms(1);
   return replay.flat_ms(kCalibrationCalls);
 }
@@ -298,10 +320,10 @@ std::vector<double> tail_ms(const ReplayPlan& plan, Communicator& comm) {
 LocalResult run_modes(const ReplayPlan& plan, const Options& options, const Link& link) {
   return run_local_ranks({.tool = kName, .size = options.ranks, .environment = link.environment()},
                          [&](LocalRank& local) {
-                           Communicator comm(local);
+                           Joined joined(local, options);
                            RankReport report;
-                           describe(comm, report);
-                           Replay replay(plan, comm);
+                           describe(joined, report);
+                           Replay replay(plan, joined.comm, joined.lane.get());
                            uint64_t wrong = 0;
                            for (const Mode mode : kModes) {
                              if (!has_mode(options, mode)) continue;
@@ -314,9 +336,9 @@ LocalResult run_modes(const ReplayPlan& plan, const Options& options, const Link
                              wrong += report.modes.back().wrong;
                            }
                            if (options.ranks > 1 && has_mode(options, Mode::bucketed))
-                             report.tail_ms = tail_ms(plan, comm);
+                             report.tail_ms = tail_ms(plan, joined);
                            local.report(encode(report));
-                           comm.barrier();  // a rank that leaves early looks like a lost one
+                           joined.comm.barrier();  // a rank that leaves early looks like a lost one
                            return wrong == 0 ? Exit::ok : Exit::wrong_result;
                          });
 }
@@ -366,6 +388,7 @@ OverlapSummary summary_of(const ReplayPlan& plan, const Options& options, const 
   s.device = reports[0].device;
   s.notice = reports[0].notice;
   s.reads = reports[0].reads;
+  s.is_on_device = options.is_on_device();
   for (size_t m = 0; m < reports[0].modes.size(); ++m) {
     s.modes.push_back(summarize(reports, m, s.backward_ms, s.bytes));
     if (s.modes.back().mode == Mode::sequential) s.flat_ms = s.modes.back().communication_ms;

@@ -274,7 +274,10 @@ std::string overlap_table(const OverlapSummary& s) {
       s.ranks, s.copies ? "copies" : "arena", s.backward_ms);
   text += link_line(s);
   if (!s.device.empty()) text += "# device: " + s.device + "\n";
-  if (s.ranks > 1) text += std::string("# fetch: ") + kFetchTexts.at(s.reads) + "\n";
+  if (s.is_on_device)
+    text += "# backend: NCCL, on GPUs\n";
+  else if (s.ranks > 1)
+    text += std::string("# fetch: ") + kFetchTexts.at(s.reads) + "\n";
   text +=
       "#\n"
       "#      mode       step       step       comm     exposed  efficiency       bus       CPU  "
@@ -310,6 +313,7 @@ std::string overlap_json(const OverlapSummary& s) {
   json["rate_gbit"] = s.rate_gbit;
   json["latency_us"] = s.latency_us;
   json["device"] = s.device;
+  json["backend"] = s.is_on_device ? "nccl" : "host";
   json["fetch"] = kFetchNames.at(s.reads);
   json["notice"] = s.notice;
   json["modes"] = Json::array();

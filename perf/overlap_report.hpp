@@ -61,7 +61,8 @@ struct OverlapSummary {
   std::optional<double> comm_ratio;      // asked
   double rate_gbit = 0, latency_us = 0;  // shaped; 0: not
   std::string device, notice;
-  uint32_t reads = 0;  // as noria_comm_info has it
+  uint32_t reads = 0;         // as noria_comm_info has it
+  bool is_on_device = false;  // by NCCL; else over verbs
   std::vector<ModeSummary> modes;
   double flat_ms = 0;  // one all-reduce of everything; 0: not measured
   // What becomes ready last, and what an all-reduce of it takes alone.

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "base/clock.hpp"
+#include "perf/cuda_lane.hpp"
 #include "perf/elements.hpp"
 #include "perf/machine.hpp"
 #include "perf/verify.hpp"
@@ -55,13 +56,30 @@ ReplayPlan under_ddp(ReplayPlan plan) {
 // Where each gradient lies, what it is filled with, and whether the result is right.
 class Replay::Gradients {
  public:
-  Gradients(const Trace& trace, int rank, int ranks)
-      : trace_(trace), rank_(rank), ranks_(ranks), op_(op_of(trace)), at_(trace.tensors.size()) {
-    uint64_t first = 0;
-    for (const TraceTensor& tensor : trace.tensors) {
+  Gradients(const Trace& trace, const Communicator& comm, CudaLane* lane)
+      : trace_(trace),
+        rank_(comm.rank()),
+        ranks_(comm.size()),
+        op_(op_of(trace)),
+        lane_(lane),
+        at_(trace.tensors.size()) {
+    uint64_t first = 0, largest = 0;
+    for (size_t i = 0; i < at_.size(); ++i) {
       first_.push_back(first);
-      first += tensor.numel;
+      first += trace.tensors[i].numel;
+      largest = std::max(largest, bytes(i));
     }
+    if (lane == nullptr) return;
+    stream_ = lane->stream();
+    here_ = std::make_unique<Buffer>(largest);
+  }
+
+  bool is_on_device() const { return lane_ != nullptr; }
+  // Whose work the gradients are of, and collectives come behind; NULL: the host's.
+  const noria_stream* stream() const { return is_on_device() ? &stream_ : nullptr; }
+  // Until what was asked for with the stream is there.
+  void wait() const {
+    if (is_on_device()) lane_->wait();
   }
 
   noria_op op() const { return op_; }
@@ -75,9 +93,8 @@ class Replay::Gradients {
     uint64_t count;
   };
   std::vector<Flat> place_flat() {
-    flat_ = std::make_unique<Buffer>(trace_.bytes() + kDtypes.size() * kAlign);
     std::vector<Flat> flats;
-    auto* next = static_cast<std::byte*>(flat_->get());
+    std::byte* next = allocate(trace_.bytes() + kDtypes.size() * kAlign);
     for (const DtypeRow& row : kDtypes) {
       Flat flat{row.dtype, next, 0};
       for (size_t i = 0; i < at_.size(); ++i) {
@@ -93,19 +110,36 @@ class Replay::Gradients {
   }
 
   void fill(uint32_t step) {
-    for (size_t i = 0; i < at_.size(); ++i)
-      perf::fill(at_[i], first_[i], trace_.tensors[i].numel, rank_, spec(i, step));
+    for (size_t i = 0; i < at_.size(); ++i) {
+      void* const to = is_on_device() ? here_->get() : at_[i];
+      perf::fill(to, first_[i], trace_.tensors[i].numel, rank_, spec(i, step));
+      if (is_on_device()) lane_->to_device(reinterpret_cast<uint64_t>(at_[i]), to, bytes(i));
+    }
   }
   uint64_t wrong(uint32_t step) const {
     uint64_t wrong = 0;
-    for (size_t i = 0; i < at_.size(); ++i)
-      wrong += count_wrong(at_[i], first_[i], trace_.tensors[i].numel, spec(i, step));
+    for (size_t i = 0; i < at_.size(); ++i) {
+      void* const from = is_on_device() ? here_->get() : at_[i];
+      if (is_on_device()) lane_->to_host(from, reinterpret_cast<uint64_t>(at_[i]), bytes(i));
+      wrong += count_wrong(from, first_[i], trace_.tensors[i].numel, spec(i, step));
+    }
     return wrong;
   }
 
  private:
   static constexpr uint64_t kAlign = 4096;
 
+  uint64_t bytes(size_t index) const {
+    return trace_.tensors[index].numel * dtype_row(trace_.tensors[index].dtype).bytes;
+  }
+  std::byte* allocate(uint64_t bytes) {
+    if (is_on_device()) {
+      flat_there_.emplace(lane_->memory(bytes));
+      return reinterpret_cast<std::byte*>(flat_there_->pointer());
+    }
+    flat_ = std::make_unique<Buffer>(bytes);
+    return static_cast<std::byte*>(flat_->get());
+  }
   DataSpec spec(size_t index, uint32_t step) const {
     return {.dtype = trace_.tensors[index].dtype, .op = op_, .ranks = ranks_, .round = step};
   }
@@ -113,9 +147,13 @@ class Replay::Gradients {
   const Trace& trace_;
   int rank_, ranks_;
   noria_op op_;
+  CudaLane* lane_;
+  noria_stream stream_{};
   std::vector<void*> at_;
   std::vector<uint64_t> first_;  // element number within the whole trace: data differs by tensor
   std::unique_ptr<Buffer> flat_;
+  std::optional<bucketing::DeviceMemory> flat_there_;
+  std::unique_ptr<Buffer> here_;  // what goes to a GPU and comes from it, tensor by tensor
 };
 
 // What differs between the modes of a step.
@@ -133,8 +171,8 @@ class Replay::Strategy {
 
 class Replay::Sequential : public Strategy {
  public:
-  Sequential(const ReplayPlan& plan, Communicator& comm)
-      : comm_(comm), plan_(plan), gradients_(plan.trace, comm.rank(), comm.size()) {
+  Sequential(const ReplayPlan& plan, Communicator& comm, CudaLane* lane)
+      : comm_(comm), plan_(plan), gradients_(plan.trace, comm, lane) {
     flats_ = gradients_.place_flat();
   }
   Gradients& gradients() override { return gradients_; }
@@ -154,8 +192,9 @@ class Replay::Sequential : public Strategy {
   void reduce() {
     for (const Gradients::Flat& flat : flats_)
       require(noria_all_reduce(comm_.get(), flat.begin, flat.begin, flat.count, flat.dtype,
-                               gradients_.op(), nullptr, nullptr),
+                               gradients_.op(), gradients_.stream(), nullptr),
               "all_reduce");
+    gradients_.wait();
   }
 
  private:
@@ -167,8 +206,8 @@ class Replay::Sequential : public Strategy {
 
 class Replay::PerTensor : public Strategy {
  public:
-  PerTensor(const ReplayPlan& plan, Communicator& comm)
-      : comm_(comm), plan_(plan), gradients_(plan.trace, comm.rank(), comm.size()) {
+  PerTensor(const ReplayPlan& plan, Communicator& comm, CudaLane* lane)
+      : comm_(comm), plan_(plan), gradients_(plan.trace, comm, lane) {
     gradients_.place_flat();
   }
   Gradients& gradients() override { return gradients_; }
@@ -188,6 +227,7 @@ class Replay::PerTensor : public Strategy {
     comm_.barrier();
     const Nanoseconds begin = now_ns();
     for (const uint32_t index : plan_.times.order) reduce(index, nullptr);
+    gradients_.wait();
     const double alone = ms_of(now_ns() - begin);
     result.communication_ms.assign(result.step_ms.size(), alone);
   }
@@ -197,7 +237,7 @@ class Replay::PerTensor : public Strategy {
     const TraceTensor& tensor = plan_.trace.tensors[index];
     void* memory = gradients_.at(index);
     require(noria_all_reduce(comm_.get(), memory, memory, tensor.numel, tensor.dtype,
-                             gradients_.op(), nullptr, work),
+                             gradients_.op(), gradients_.stream(), work),
             "all_reduce");
   }
 
@@ -209,10 +249,8 @@ class Replay::PerTensor : public Strategy {
 
 class Replay::Bucketed : public Strategy {
  public:
-  Bucketed(const ReplayPlan& plan, Communicator& comm)
-      : plan_(plan),
-        is_first_rank_(comm.rank() == 0),
-        gradients_(plan.trace, comm.rank(), comm.size()) {
+  Bucketed(const ReplayPlan& plan, Communicator& comm, CudaLane* lane)
+      : plan_(plan), is_first_rank_(comm.rank() == 0), gradients_(plan.trace, comm, lane) {
     noria_reducer_config config = NORIA_REDUCER_CONFIG_INIT;
     config.arena = plan.copies ? 0 : 1;
     config.bucket_bytes = plan.bucket_bytes;
@@ -221,6 +259,7 @@ class Replay::Bucketed : public Strategy {
     config.plan = plan.kind;
     config.order = plan.order;
     config.op = gradients_.op();
+    if (gradients_.is_on_device()) config.device_kind = NORIA_STREAM_CUDA;
     noria_reducer* reducer = nullptr;
     require(noria_reducer_create(comm.get(), &config, &reducer), "noria_reducer_create");
     reducer_.reset(reducer);
@@ -243,8 +282,9 @@ class Replay::Bucketed : public Strategy {
   Gradients& gradients() override { return gradients_; }
   void begin() override { require(noria_step_begin(reducer_.get(), 0), "noria_step_begin"); }
   void ready(uint32_t index) override {
-    require(noria_grad_ready(reducer_.get(), ids_[index], gradients_.at(index), nullptr),
-            "noria_grad_ready");
+    require(
+        noria_grad_ready(reducer_.get(), ids_[index], gradients_.at(index), gradients_.stream()),
+        "noria_grad_ready");
   }
   double end(StepTimes& times) override {
     noria_step_report report = NORIA_STEP_REPORT_INIT;
@@ -304,8 +344,8 @@ class Replay::Bucketed : public Strategy {
 // only when the last of them is ready.
 class Replay::WhenFull : public Bucketed {
  public:
-  WhenFull(const ReplayPlan& plan, Communicator& comm)
-      : Bucketed(plan, comm),
+  WhenFull(const ReplayPlan& plan, Communicator& comm, CudaLane* lane)
+      : Bucketed(plan, comm, lane),
         buckets_(plan.ddp_buckets),
         bucket_of_(plan.trace.tensors.size()),
         missing_(buckets_.size()) {
@@ -328,7 +368,8 @@ class Replay::WhenFull : public Bucketed {
   std::vector<size_t> missing_;      // of each bucket in this step
 };
 
-Replay::Replay(const ReplayPlan& plan, Communicator& comm) : plan_(plan), comm_(comm) {
+Replay::Replay(const ReplayPlan& plan, Communicator& comm, CudaLane* lane)
+    : plan_(plan), comm_(comm), lane_(lane) {
   // Threads that exist keep theirs; the compute thread should not oversleep by the usual 50 us.
   ::prctl(PR_SET_TIMERSLACK, 1000UL);
 }
@@ -336,12 +377,12 @@ Replay::Replay(const ReplayPlan& plan, Communicator& comm) : plan_(plan), comm_(
 ModeResult Replay::run(Mode mode, const std::function<void(int)>& progress) {
   std::unique_ptr<Strategy> strategy;
   switch (mode) {
-    case Mode::sequential: strategy = std::make_unique<Sequential>(plan_, comm_); break;
-    case Mode::per_tensor: strategy = std::make_unique<PerTensor>(plan_, comm_); break;
-    case Mode::bucketed: strategy = std::make_unique<Bucketed>(plan_, comm_); break;
+    case Mode::sequential: strategy = std::make_unique<Sequential>(plan_, comm_, lane_); break;
+    case Mode::per_tensor: strategy = std::make_unique<PerTensor>(plan_, comm_, lane_); break;
+    case Mode::bucketed: strategy = std::make_unique<Bucketed>(plan_, comm_, lane_); break;
     case Mode::when_full:
       ddp_plan_ = under_ddp(plan_);
-      strategy = std::make_unique<WhenFull>(ddp_plan_, comm_);
+      strategy = std::make_unique<WhenFull>(ddp_plan_, comm_, lane_);
       break;
   }
   ModeResult result{.mode = mode};
@@ -379,7 +420,7 @@ ModeResult Replay::run(Mode mode, const std::function<void(int)>& progress) {
 }
 
 std::vector<double> Replay::flat_ms(int calls) {
-  Sequential sequential(plan_, comm_);
+  Sequential sequential(plan_, comm_, lane_);
   sequential.gradients().fill(0);
   std::vector<double> times;
   for (int i = 0; i < calls; ++i) {

@@ -25,6 +25,8 @@
 
 namespace noria::perf {
 
+class CudaLane;
+
 enum class Mode { sequential, per_tensor, bucketed, when_full };
 inline constexpr std::array<Mode, 4> kModes{Mode::sequential, Mode::per_tensor, Mode::bucketed,
                                             Mode::when_full};
@@ -85,7 +87,8 @@ struct ModeResult {
 
 class Replay {
  public:
-  Replay(const ReplayPlan& plan, Communicator& comm);
+  // `lane`: gradients lie on that GPU, which is the communicator's too; NULL: on the host.
+  Replay(const ReplayPlan& plan, Communicator& comm, CudaLane* lane);
 
   // Collective. `progress` is called with the number of each step that begins.
   ModeResult run(Mode mode, const std::function<void(int)>& progress);
@@ -104,6 +107,7 @@ class Replay {
   const ReplayPlan& plan_;
   ReplayPlan ddp_plan_;  // of Mode::when_full
   Communicator& comm_;
+  CudaLane* lane_;
 };
 
 }  // namespace noria::perf

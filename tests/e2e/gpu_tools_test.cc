@@ -76,6 +76,39 @@ TEST(Nccl_backend, Another_backend_is_refused) {
   EXPECT_TRUE(says(end.err, "--backend")) << end.err;
 }
 
+class Overlap_perf_on_a_gpu : public test::ScratchFolder {
+ protected:
+  // A model small enough for the stand-in, in several buckets.
+  std::string model() const {
+    std::ofstream(in_folder("model.json"))
+        << R"({"name": "small", "tensors": [{"name": "a", "shape": [300, 100], "dtype": "f32"},
+              {"name": "b", "shape": [7], "dtype": "f32"},
+              {"name": "c", "shape": [400, 200], "dtype": "f32"}]})";
+    return in_folder("model.json");
+  }
+};
+
+TEST_F(Overlap_perf_on_a_gpu, Every_mode_is_right_in_views_and_in_memory_of_its_own) {
+  for (const char* where : {"", "--copy"}) {
+    std::vector<std::string> command{
+        "overlap_perf", "--backend",     "nccl", "-g",      "1", "--trace",
+        model(),        "--backward-ms", "5",    "--steps", "2", "--bucket-mib",
+        "0.2"};
+    if (where[0] != '\0') command.emplace_back(where);
+    const ToolEnd end = run_tool_to_end(command);
+    EXPECT_EQ(end.exit_code, 0) << where << end.out << end.err;
+    EXPECT_TRUE(says(end.out, "# backend: NCCL, on GPUs\n")) << end.out;
+    EXPECT_TRUE(says(end.out, "CUDA device 0")) << end.out;
+  }
+}
+
+TEST_F(Overlap_perf_on_a_gpu, Without_a_gpu_it_says_what_is_lacking) {
+  const ToolEnd end =
+      run_tool_to_end({"overlap_perf", "--backend", "nccl", "-g", "1", "--trace", model()}, kNoGpu);
+  EXPECT_EQ(end.exit_code, 3) << end.err;
+  EXPECT_TRUE(says(end.err, "/nowhere/libcuda.so")) << end.err;
+}
+
 class Gpu_check : public test::ScratchFolder {};
 
 TEST_F(Gpu_check, Without_a_gpu_it_says_so_and_builds_nothing) {
