@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "tests/support/cuda_standin/on_device.hpp"
@@ -20,6 +21,11 @@ class CudaStandinOrderTest : public testing::TestWithParam<uint64_t> {
     EXPECT_EQ(objects_alive(), 0u);
   }
 
+  static void order_by_event(OnDevice& device, void* before, void* after) {
+    void* const between = device.event();
+    ASSERT_EQ(cuEventRecord(between, before), kSuccess);
+    ASSERT_EQ(cuStreamWaitEvent(after, between, 0), kSuccess);
+  }
   // Of which the one and only names both.
   static void expect_race(const char* one, const char* other) {
     const std::vector<std::string> found = violations();
@@ -71,8 +77,38 @@ TEST_P(CudaStandinOrderTest, An_event_orders_and_brings_the_data) {
   void* const consumer = device.stream();
   const uint64_t at = device.memory<float>(kCount);
   device.write(producer, at, std::vector<float>(kCount, 3.0F));
-  device.order(producer, consumer);
+  order_by_event(device, producer, consumer);
   EXPECT_EQ(device.read<float>(consumer, at, kCount), std::vector<float>(kCount, 3.0F));
+}
+
+TEST_P(CudaStandinOrderTest, A_wait_or_a_record_that_is_dropped_orders_nothing) {
+  OnDevice device(0);
+  const uint64_t at = device.memory<float>(kCount);
+  const auto race = [&](const std::function<void(void*, void*)>& drop) {
+    void* const producer = device.stream();
+    void* const consumer = device.stream();
+    ASSERT_EQ(cuCtxSynchronize(), kSuccess);
+    drop(producer, consumer);
+    launch(producer, "producer", {}, {{at, kBytes}}, nullptr);
+    order_by_event(device, producer, consumer);
+    launch(consumer, "consumer", {{at, kBytes}}, {}, nullptr);
+    expect_race("producer", "consumer");
+  };
+  race([](void*, void* consumer) { drop_waits(consumer); });
+  race([](void* producer, void*) { drop_records(producer); });
+  race([](void*, void*) { skip_call("cuStreamWaitEvent", 1); });
+  race([](void*, void*) { skip_call("cuEventRecord", 1); });
+}
+
+TEST_P(CudaStandinOrderTest, The_test_s_own_order_is_one) {
+  OnDevice device(0);
+  void* const producer = device.stream();
+  void* const consumer = device.stream();
+  const uint64_t at = device.memory<float>(kCount);
+  launch(producer, "producer", {}, {{at, kBytes}}, nullptr);
+  device.order(producer, consumer);
+  launch(consumer, "consumer", {{at, kBytes}}, {}, nullptr);
+  EXPECT_EQ(calls("cuStreamWaitEvent"), 0u);
 }
 
 TEST_P(CudaStandinOrderTest, An_event_covers_what_came_before_its_record_only) {
@@ -80,7 +116,7 @@ TEST_P(CudaStandinOrderTest, An_event_covers_what_came_before_its_record_only) {
   void* const producer = device.stream();
   void* const consumer = device.stream();
   const uint64_t at = device.memory<float>(kCount);
-  device.order(producer, consumer);
+  order_by_event(device, producer, consumer);
   launch(producer, "late", {}, {{at, kBytes}}, nullptr);
   launch(consumer, "consumer", {{at, kBytes}}, {}, nullptr);
   expect_race("late", "consumer");
@@ -117,8 +153,8 @@ TEST_P(CudaStandinOrderTest, Order_is_handed_on_over_streams) {
   void* const c = device.stream();
   const uint64_t at = device.memory<float>(kCount);
   launch(a, "a", {}, {{at, kBytes}}, nullptr);
-  device.order(a, b);
-  device.order(b, c);
+  order_by_event(device, a, b);
+  order_by_event(device, b, c);
   launch(c, "c", {}, {{at, kBytes}}, nullptr);
 }
 
@@ -156,7 +192,7 @@ TEST_P(CudaStandinOrderTest, A_query_that_found_the_end_orders_for_its_thread) {
 
   // Expect: another thread knows it only when it was handed over.
   launch(producer, "second", {}, {{at, 4}}, nullptr);
-  device.order(consumer, producer);
+  order_by_event(device, consumer, producer);
   launch(producer, "third", {}, {{at, kBytes}}, nullptr);
   violations();
   ASSERT_EQ(cuEventRecord(event, producer), kSuccess);
@@ -238,7 +274,7 @@ TEST_P(CudaStandinOrderTest, Copies_and_fills_are_checked_as_kernels_are) {
   ASSERT_EQ(cuMemsetD8Async(from, 0, kBytes, filling), kSuccess);
   ASSERT_EQ(cuMemcpyDtoDAsync_v2(to, from, kBytes, copying), kSuccess);
   expect_race("cuMemsetD8Async", "cuMemcpyDtoDAsync");
-  device.order(filling, copying);
+  order_by_event(device, filling, copying);
   ASSERT_EQ(cuMemcpyDtoDAsync_v2(to, from, kBytes, copying), kSuccess);
   EXPECT_EQ(device.read<float>(copying, to, kCount), std::vector<float>(kCount, 0.0F));
 }

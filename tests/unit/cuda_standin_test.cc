@@ -70,6 +70,19 @@ TEST_F(CudaStandinTest, Devices_tell_what_they_are) {
   EXPECT_LT(greatest, least);
 }
 
+TEST_F(CudaStandinTest, Streams_of_the_greatest_priority_are_found) {
+  OnDevice device(2);
+  device.stream();
+  void* first = nullptr;
+  void* second = nullptr;
+  ASSERT_EQ(cuStreamCreateWithPriority(&first, 1, kGreatestPriority), kSuccess);
+  ASSERT_EQ(cuStreamCreateWithPriority(&second, 1, kGreatestPriority), kSuccess);
+  EXPECT_EQ(urgent_streams(2), (std::vector<void*>{first, second}));
+  EXPECT_TRUE(urgent_streams(1).empty());
+  ASSERT_EQ(cuStreamDestroy_v2(first), kSuccess);
+  ASSERT_EQ(cuStreamDestroy_v2(second), kSuccess);
+}
+
 TEST_F(CudaStandinTest, Memory_knows_whose_it_is) {
   OnDevice device(3);
   const uint64_t at = device.memory<float>(100);

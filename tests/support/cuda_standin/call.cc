@@ -1,6 +1,7 @@
 #include "tests/support/cuda_standin/call.hpp"
 
 #include <map>
+#include <optional>
 
 #include "tests/support/cuda_standin/driver_numbers.hpp"
 #include "tests/support/cuda_standin/say.hpp"
@@ -26,10 +27,11 @@ std::string plain(std::string_view name) {
   return std::string(name);
 }
 
-int count(std::string_view name) {
+// What it is told to answer now; none: nothing.
+std::optional<int> count(std::string_view name) {
   Calls& of = calls()[plain(name)];
   ++of.made;
-  if (of.made != of.fails_at) return 0;
+  if (of.made != of.fails_at) return {};
   of.fails_at = 0;
   return of.code;
 }
@@ -51,8 +53,10 @@ int missing(const Machine& machine, const char* name, Needs needs) {
 }  // namespace
 
 Call::Call(const char* name, Needs needs)
-    : machine_(Machine::instance()), lock_(machine_.mutex), code_(count(name)) {
-  if (code_ == 0) code_ = missing(machine_, name, needs);
+    : machine_(Machine::instance()), lock_(machine_.mutex), code_(0) {
+  const std::optional<int> told = count(name);
+  code_ = told && *told != 0 ? *told : missing(machine_, name, needs);
+  is_skipped_ = told && *told == 0;
 }
 
 void fail_call_later(std::string_view name, uint64_t nth, int code) {

@@ -20,17 +20,19 @@ class Call {
   // `name` as it is exported.
   Call(const char* name, Needs needs);
 
-  int code() const { return code_; }  // 0: go on
+  bool is_over() const { return is_skipped_ || code_ != 0; }  // and answers code()
+  int code() const { return code_; }
   std::unique_lock<std::mutex>* lock() { return &lock_; }
   Machine& machine() const { return machine_; }
 
  private:
   Machine& machine_;
   std::unique_lock<std::mutex> lock_;
+  bool is_skipped_ = false;
   int code_;
 };
 
-// How often each was called, and which call fails next.
+// How often each was called, and which call fails next, or, with code 0, does nothing.
 void fail_call_later(std::string_view name, uint64_t nth, int code);
 uint64_t calls_of(std::string_view name);
 void forget_calls();

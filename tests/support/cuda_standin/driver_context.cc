@@ -49,7 +49,7 @@ const std::map<int, std::pair<const char*, const char*>>& error_texts() {
 
 int cuInit(unsigned flags) {
   Call call("cuInit", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (flags != 0) return kInvalidValue;
   call.machine().is_initialised = true;
   call.machine().start();
@@ -58,7 +58,7 @@ int cuInit(unsigned flags) {
 
 int cuDriverGetVersion(int* version) {
   Call call("cuDriverGetVersion", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   *version = 12040;
   return kSuccess;
 }
@@ -77,7 +77,7 @@ int cuGetErrorString(int code, const char** text) {
 
 int cuDeviceGet(int* device, int ordinal) {
   Call call("cuDeviceGet", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (!is_device(ordinal)) return kInvalidDevice;
   *device = ordinal;
   return kSuccess;
@@ -85,14 +85,14 @@ int cuDeviceGet(int* device, int ordinal) {
 
 int cuDeviceGetCount(int* count) {
   Call call("cuDeviceGetCount", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   *count = kDevices;
   return kSuccess;
 }
 
 int cuDeviceGetName(char* name, int length, int device) {
   Call call("cuDeviceGetName", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (!is_device(device) || length <= 0) return kInvalidValue;
   snprintf(name, static_cast<size_t>(length), "Stand-in GPU %d", device);
   return kSuccess;
@@ -100,7 +100,7 @@ int cuDeviceGetName(char* name, int length, int device) {
 
 int cuDeviceGetPCIBusId(char* id, int length, int device) {
   Call call("cuDeviceGetPCIBusId", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (!is_device(device) || length < 13) return kInvalidValue;
   snprintf(id, static_cast<size_t>(length), "0000:%02x:00.0", static_cast<unsigned>(device + 1));
   return kSuccess;
@@ -108,7 +108,7 @@ int cuDeviceGetPCIBusId(char* id, int length, int device) {
 
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
   Call call("cuDeviceGetAttribute", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (!is_device(device)) return kInvalidDevice;
   switch (attribute) {
     case kMultiprocessorCount: *value = 132; return kSuccess;
@@ -121,7 +121,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
 
 int cuDevicePrimaryCtxRetain(void** context, int device) {
   Call call("cuDevicePrimaryCtxRetain", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (!is_device(device)) return kInvalidDevice;
   Context* const primary = call.machine().contexts[static_cast<size_t>(device)].get();
   ++primary->retained;
@@ -132,7 +132,7 @@ int cuDevicePrimaryCtxRetain(void** context, int device) {
 
 int cuDevicePrimaryCtxRelease_v2(int device) {
   Call call("cuDevicePrimaryCtxRelease_v2", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (!is_device(device)) return kInvalidDevice;
   Context* const primary = call.machine().contexts[static_cast<size_t>(device)].get();
   if (primary->retained == 0) {
@@ -146,7 +146,7 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
 
 int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
   Call call("cuDevicePrimaryCtxGetState", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (!is_device(device)) return kInvalidDevice;
   *flags = 0;
   *active = call.machine().contexts[static_cast<size_t>(device)]->is_alive ? 1 : 0;
@@ -155,7 +155,7 @@ int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
 
 int cuCtxCreate_v2(void** context, unsigned, int device) {
   Call call("cuCtxCreate_v2", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (!is_device(device)) return kInvalidDevice;
   auto made = std::make_unique<Context>();
   made->device = device;
@@ -168,7 +168,7 @@ int cuCtxCreate_v2(void** context, unsigned, int device) {
 
 int cuCtxDestroy_v2(void* context) {
   Call call("cuCtxDestroy_v2", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   Context* const found = known(call.machine(), context);
   if (found == nullptr || found->is_primary) return kInvalidContext;
   if (call.machine().current() == found) host_thread().contexts.pop_back();
@@ -178,14 +178,14 @@ int cuCtxDestroy_v2(void* context) {
 
 int cuCtxGetCurrent(void** context) {
   Call call("cuCtxGetCurrent", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   *context = call.machine().current();
   return kSuccess;
 }
 
 int cuCtxSetCurrent(void* context) {
   Call call("cuCtxSetCurrent", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (context != nullptr && known(call.machine(), context) == nullptr) return kInvalidContext;
   std::vector<Context*>& stack = host_thread().contexts;
   if (!stack.empty()) stack.pop_back();
@@ -195,7 +195,7 @@ int cuCtxSetCurrent(void* context) {
 
 int cuCtxPushCurrent_v2(void* context) {
   Call call("cuCtxPushCurrent_v2", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (known(call.machine(), context) == nullptr) return kInvalidContext;
   host_thread().contexts.push_back(static_cast<Context*>(context));
   return kSuccess;
@@ -203,7 +203,7 @@ int cuCtxPushCurrent_v2(void* context) {
 
 int cuCtxPopCurrent_v2(void** context) {
   Call call("cuCtxPopCurrent_v2", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   std::vector<Context*>& stack = host_thread().contexts;
   if (stack.empty()) return kInvalidContext;
   if (context != nullptr) *context = stack.back();
@@ -213,14 +213,14 @@ int cuCtxPopCurrent_v2(void** context) {
 
 int cuCtxGetDevice(int* device) {
   Call call("cuCtxGetDevice", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   *device = call.machine().current()->device;
   return kSuccess;
 }
 
 int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   Call call("cuCtxGetStreamPriorityRange", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (least != nullptr) *least = 0;
   if (greatest != nullptr) *greatest = kGreatestPriority;
   return kSuccess;
@@ -228,7 +228,7 @@ int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 
 int cuCtxSynchronize() {
   Call call("cuCtxSynchronize", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   Context* const context = call.machine().current();
   std::vector<OperationRef> last;
   for (const std::unique_ptr<Stream>& stream : call.machine().streams)

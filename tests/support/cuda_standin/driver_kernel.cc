@@ -39,7 +39,7 @@ const Function* find_function(const void* handle) {
 
 int cuModuleLoadData(void** module, const void* image) {
   Call call("cuModuleLoadData", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (image == nullptr) return kInvalidValue;
   auto made = std::make_unique<Module>();
   made->context = call.machine().current();
@@ -50,13 +50,13 @@ int cuModuleLoadData(void** module, const void* image) {
 
 int cuModuleUnload(void* module) {
   Call call("cuModuleUnload", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   return modules().erase(module) == 1 ? kSuccess : kInvalidHandle;
 }
 
 int cuModuleGetFunction(void** function, void* module, const char* name) {
   Call call("cuModuleGetFunction", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const auto found = modules().find(module);
   if (found == modules().end()) return kInvalidHandle;
   const Kernel* const kernel = find_kernel(name);
@@ -69,7 +69,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
 
 int cuFuncGetAttribute(int* value, int, void* function) {
   Call call("cuFuncGetAttribute", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (find_function(function) == nullptr) return kInvalidHandle;
   *value = 1024;  // threads of a block, for what else would one ask
   return kSuccess;
@@ -79,7 +79,7 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned, void* stream,
                    void** parameters, void** extra) {
   Call call("cuLaunchKernel", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const Function* const found = find_function(function);
   Stream* const on = call.machine().stream(stream);
   if (found == nullptr || on == nullptr || on->context != found->context) {

@@ -63,7 +63,7 @@ int copy(Call* call, const char* name, const Copy& of, Stream* stream) {
 
 int copy_call(const char* name, const Copy& of, bool to_device, bool from_device, void* handle) {
   Call call(name, Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   Stream* const stream = call.machine().stream(handle);
   if (stream == nullptr) return wrong_stream(call, name, handle);
   if (of.bytes > 0 && (is_device(call.machine(), of.to) != to_device ||
@@ -74,7 +74,7 @@ int copy_call(const char* name, const Copy& of, bool to_device, bool from_device
 
 int fill_call(const char* name, uint64_t to, size_t bytes, uint32_t word, void* handle) {
   Call call(name, Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   Stream* const stream = call.machine().stream(handle);
   if (stream == nullptr) return wrong_stream(call, name, handle);
   if (bytes == 0) return kSuccess;
@@ -147,7 +147,7 @@ void no_attribute(int attribute, void* value) {
 
 int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
   Call call("cuMemAlloc_v2", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (bytes == 0) return kInvalidValue;
   *address = call.machine().memory.allocate(bytes, call.machine().current());
   return *address == 0 ? kOutOfMemory : kSuccess;
@@ -155,7 +155,7 @@ int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
 
 int cuMemFree_v2(uint64_t address) {
   Call call("cuMemFree_v2", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (address == 0) return kSuccess;
   return free_call(&call, "cuMemFree", address, MemoryKind::device, false);
 }
@@ -166,7 +166,7 @@ int cuMemHostAlloc(void** address, size_t bytes, unsigned) {
 
 int cuMemAllocHost_v2(void** address, size_t bytes) {
   Call call("cuMemAllocHost_v2", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (bytes == 0) return kInvalidValue;
   *address = call.machine().memory.allocate_pinned(bytes, call.machine().current());
   return *address == nullptr ? kOutOfMemory : kSuccess;
@@ -174,14 +174,14 @@ int cuMemAllocHost_v2(void** address, size_t bytes) {
 
 int cuMemFreeHost(void* address) {
   Call call("cuMemFreeHost", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (address == nullptr) return kSuccess;
   return free_call(&call, "cuMemFreeHost", address_of(address), MemoryKind::pinned, false);
 }
 
 int cuMemHostRegister_v2(void* address, size_t bytes, unsigned) {
   Call call("cuMemHostRegister_v2", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (address == nullptr || bytes == 0) return kInvalidValue;
   if (alive(call.machine(), address_of(address)) != nullptr) return kMemoryAlreadyRegistered;
   call.machine().memory.add_pinned(address, bytes, call.machine().current());
@@ -190,14 +190,14 @@ int cuMemHostRegister_v2(void* address, size_t bytes, unsigned) {
 
 int cuMemHostUnregister(void* address) {
   Call call("cuMemHostUnregister", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (alive(call.machine(), address_of(address)) == nullptr) return kMemoryNotRegistered;
   return free_call(&call, "cuMemHostUnregister", address_of(address), MemoryKind::pinned, true);
 }
 
 int cuMemGetInfo_v2(size_t* free, size_t* total) {
   Call call("cuMemGetInfo_v2", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   *free = size_t{32} << 30U;
   *total = size_t{64} << 30U;
   return kSuccess;
@@ -217,7 +217,7 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* stream)
 
 int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void* stream) {
   Call call("cuMemcpyAsync", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   Stream* const of = call.machine().stream(stream);
   if (of == nullptr) return wrong_stream(call, "cuMemcpyAsync", stream);
   return copy(&call, "cuMemcpyAsync", {to, from, bytes}, of);
@@ -251,14 +251,14 @@ int cuMemsetD32Async(uint64_t to, unsigned value, size_t count, void* stream) {
 
 int cuPointerGetAttribute(void* value, int attribute, uint64_t address) {
   Call call("cuPointerGetAttribute", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const Allocation* const found = alive(call.machine(), address);
   return found == nullptr ? kInvalidValue : pointer_attribute(*found, address, attribute, value);
 }
 
 int cuPointerGetAttributes(unsigned count, int* attributes, void** values, uint64_t address) {
   Call call("cuPointerGetAttributes", Needs::device);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const Allocation* const found = alive(call.machine(), address);
   for (unsigned i = 0; i < count; ++i)
     if (found == nullptr || pointer_attribute(*found, address, attributes[i], values[i]) != 0)

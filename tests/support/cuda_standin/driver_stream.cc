@@ -27,7 +27,7 @@ int cuStreamCreate(void** stream, unsigned flags) {
 
 int cuStreamCreateWithPriority(void** stream, unsigned flags, int priority) {
   Call call("cuStreamCreateWithPriority", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (flags > kStreamNonBlocking) return kInvalidValue;
   *stream =
       call.machine().add_stream(call.machine().current(), flags != kStreamNonBlocking, priority);
@@ -36,7 +36,7 @@ int cuStreamCreateWithPriority(void** stream, unsigned flags, int priority) {
 
 int cuStreamDestroy_v2(void* stream) {
   Call call("cuStreamDestroy_v2", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (reinterpret_cast<uint64_t>(stream) <= 2 || call.machine().stream(stream) == nullptr)
     return wrong_handle(call, "cuStreamDestroy", "stream", stream);
   call.machine().destroy_stream(stream);
@@ -45,7 +45,7 @@ int cuStreamDestroy_v2(void* stream) {
 
 int cuStreamGetCtx(void* stream, void** context) {
   Call call("cuStreamGetCtx", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const Stream* const found = call.machine().stream(stream);
   if (found == nullptr) return kInvalidHandle;  // what a caller's mistake is refused by
   *context = found->context;
@@ -54,7 +54,7 @@ int cuStreamGetCtx(void* stream, void** context) {
 
 int cuStreamGetPriority(void* stream, int* priority) {
   Call call("cuStreamGetPriority", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const Stream* const found = call.machine().stream(stream);
   if (found == nullptr) return kInvalidHandle;
   *priority = found->priority;
@@ -63,7 +63,7 @@ int cuStreamGetPriority(void* stream, int* priority) {
 
 int cuStreamGetFlags(void* stream, unsigned* flags) {
   Call call("cuStreamGetFlags", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const Stream* const found = call.machine().stream(stream);
   if (found == nullptr) return kInvalidHandle;
   *flags = found->is_blocking ? 0 : kStreamNonBlocking;
@@ -72,7 +72,7 @@ int cuStreamGetFlags(void* stream, unsigned* flags) {
 
 int cuStreamIsCapturing(void* stream, int* status) {
   Call call("cuStreamIsCapturing", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (call.machine().stream(stream) == nullptr) return kInvalidHandle;
   *status = 0;
   return kSuccess;
@@ -80,14 +80,15 @@ int cuStreamIsCapturing(void* stream, int* status) {
 
 int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
   Call call("cuStreamWaitEvent", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (flags != 0) return kInvalidValue;
   Machine& machine = call.machine();
   Stream* const waits = machine.stream(stream);
   if (waits == nullptr) return wrong_handle(call, "cuStreamWaitEvent", "stream", stream);
   const Event* const found = machine.event(event);
   if (found == nullptr) return wrong_handle(call, "cuStreamWaitEvent", "event", event);
-  if (found->record == nullptr) return kSuccess;  // as CUDA's: there is nothing to wait for
+  // As CUDA's: there is nothing to wait for.
+  if (found->record == nullptr || waits->drops_waits) return kSuccess;
   const OperationRef record = found->record;
   machine.enqueue(waits, "wait")->after.push_back(record);
   return kSuccess;
@@ -95,7 +96,7 @@ int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
 
 int cuStreamQuery(void* stream) {
   Call call("cuStreamQuery", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const Stream* const found = call.machine().stream(stream);
   if (found == nullptr) return wrong_handle(call, "cuStreamQuery", "stream", stream);
   return outcome(*found->context, call.machine().query(found->last), kNotReady);
@@ -103,7 +104,7 @@ int cuStreamQuery(void* stream) {
 
 int cuStreamSynchronize(void* stream) {
   Call call("cuStreamSynchronize", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const Stream* const found = call.machine().stream(stream);
   if (found == nullptr) return wrong_handle(call, "cuStreamSynchronize", "stream", stream);
   Context* const context = found->context;
@@ -114,14 +115,14 @@ int cuStreamSynchronize(void* stream) {
 
 int cuEventCreate(void** event, unsigned flags) {
   Call call("cuEventCreate", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   *event = call.machine().add_event(call.machine().current(), (flags & kEventDisableTiming) == 0);
   return kSuccess;
 }
 
 int cuEventDestroy_v2(void* event) {
   Call call("cuEventDestroy_v2", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   if (call.machine().event(event) == nullptr)
     return wrong_handle(call, "cuEventDestroy", "event", event);
   call.machine().destroy_event(event);
@@ -130,7 +131,7 @@ int cuEventDestroy_v2(void* event) {
 
 int cuEventRecord(void* event, void* stream) {
   Call call("cuEventRecord", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   Event* const found = call.machine().event(event);
   if (found == nullptr) return wrong_handle(call, "cuEventRecord", "event", event);
   Stream* const of = call.machine().stream(stream);
@@ -140,13 +141,13 @@ int cuEventRecord(void* event, void* stream) {
                                  found->context->device, of->name.c_str()));
     return kInvalidHandle;
   }
-  found->record = call.machine().enqueue(of, "record");
+  if (!of->drops_records) found->record = call.machine().enqueue(of, "record");
   return kSuccess;
 }
 
 int cuEventQuery(void* event) {
   Call call("cuEventQuery", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const Event* const found = call.machine().event(event);
   if (found == nullptr) return wrong_handle(call, "cuEventQuery", "event", event);
   return outcome(*found->context, call.machine().query(found->record), kNotReady);
@@ -154,7 +155,7 @@ int cuEventQuery(void* event) {
 
 int cuEventSynchronize(void* event) {
   Call call("cuEventSynchronize", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const Event* const found = call.machine().event(event);
   if (found == nullptr) return wrong_handle(call, "cuEventSynchronize", "event", event);
   Context* const context = found->context;
@@ -165,7 +166,7 @@ int cuEventSynchronize(void* event) {
 
 int cuEventElapsedTime(float* milliseconds, void* start, void* end) {
   Call call("cuEventElapsedTime", Needs::context);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const Event* const from = call.machine().event(start);
   const Event* const to = call.machine().event(end);
   if (from == nullptr) return wrong_handle(call, "cuEventElapsedTime", "event", start);

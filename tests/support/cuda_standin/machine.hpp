@@ -65,6 +65,8 @@ struct Stream {
   bool is_destroyed = false;
   bool is_held = false;
   bool is_slow = false;
+  bool drops_waits = false;
+  bool drops_records = false;
   std::string name;
   std::deque<OperationRef> queue;
   OperationRef last;

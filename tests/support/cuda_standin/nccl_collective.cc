@@ -79,7 +79,7 @@ int refuse(const Call& call, const CommunicatorRef& communicator, const Stream* 
 int collective(const CollectivePart& part, void* comm, void* stream) {
   const char* const name = name_of(part.kind);
   Call call(name, Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, name, comm);
   if (found == nullptr) return kNcclInvalidArgument;
   Stream* const on = call.machine().stream(stream);
@@ -146,14 +146,14 @@ int ncclBroadcast(const void* in, void* out, size_t count, int dtype, int root, 
 
 int ncclGroupStart() {
   Call call("ncclGroupStart", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   ++nccl_thread().group_depth;
   return kNcclSuccess;
 }
 
 int ncclGroupEnd() {
   Call call("ncclGroupEnd", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   NcclThread& thread = nccl_thread();
   if (thread.group_depth == 0) return kNcclInvalidUsage;
   if (--thread.group_depth > 0) return kNcclSuccess;

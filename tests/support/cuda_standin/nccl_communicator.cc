@@ -81,7 +81,7 @@ CommunicatorRef join(Call* call, int ranks, const UniqueId& id, int rank, bool i
 
 int init(const char* name, void** comm, int ranks, const UniqueId& id, int rank, bool is_blocking) {
   Call call(name, Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   *comm = nullptr;
   int code = 0;
   const CommunicatorRef made = join(&call, ranks, id, rank, is_blocking, &code);
@@ -138,7 +138,7 @@ int state_of(Communicator* communicator) {
 
 int ncclGetVersion(int* version) {
   Call call("ncclGetVersion", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   *version = nccl_version().load();
   return kNcclSuccess;
 }
@@ -167,7 +167,7 @@ const char* ncclGetLastError(void* comm) {
 
 int ncclGetUniqueId(UniqueId* id) {
   Call call("ncclGetUniqueId", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   static uint64_t last = 0;
   Id made{.mark = {}, .number = ++last};
   memcpy(made.mark, kIdMark, sizeof kIdMark);
@@ -188,7 +188,7 @@ int ncclCommInitRankConfig(void** comm, int ranks, UniqueId id, int rank, NcclCo
 
 int ncclCommFinalize(void* comm) {
   Call call("ncclCommFinalize", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, "ncclCommFinalize", comm);
   if (found == nullptr) return kNcclInvalidArgument;
   return wait_idle(call.machine(), found, call.lock()) ? kNcclSuccess : kNcclInternalError;
@@ -196,7 +196,7 @@ int ncclCommFinalize(void* comm) {
 
 int ncclCommDestroy(void* comm) {
   Call call("ncclCommDestroy", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, "ncclCommDestroy", comm);
   if (found == nullptr) return kNcclInvalidArgument;
   if (!found->registered.empty())
@@ -209,7 +209,7 @@ int ncclCommDestroy(void* comm) {
 
 int ncclCommAbort(void* comm) {
   Call call("ncclCommAbort", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, "ncclCommAbort", comm);
   if (found == nullptr) return kNcclInvalidArgument;
   abort_launches(call.machine(), *found);
@@ -220,7 +220,7 @@ int ncclCommAbort(void* comm) {
 
 int ncclCommGetAsyncError(void* comm, int* error) {
   Call call("ncclCommGetAsyncError", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, "ncclCommGetAsyncError", comm);
   if (found == nullptr) return kNcclInvalidArgument;
   *error = state_of(found.get());
@@ -229,7 +229,7 @@ int ncclCommGetAsyncError(void* comm, int* error) {
 
 int ncclCommCount(void* comm, int* count) {
   Call call("ncclCommCount", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, "ncclCommCount", comm);
   if (found == nullptr) return kNcclInvalidArgument;
   *count = static_cast<int>(found->world->members.size());
@@ -238,7 +238,7 @@ int ncclCommCount(void* comm, int* count) {
 
 int ncclCommUserRank(void* comm, int* rank) {
   Call call("ncclCommUserRank", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, "ncclCommUserRank", comm);
   if (found == nullptr) return kNcclInvalidArgument;
   *rank = static_cast<int>(found->rank);
@@ -247,7 +247,7 @@ int ncclCommUserRank(void* comm, int* rank) {
 
 int ncclCommCuDevice(void* comm, int* device) {
   Call call("ncclCommCuDevice", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, "ncclCommCuDevice", comm);
   if (found == nullptr) return kNcclInvalidArgument;
   *device = found->context->device;
@@ -256,7 +256,7 @@ int ncclCommCuDevice(void* comm, int* device) {
 
 int ncclCommRegister(void* comm, void* memory, size_t bytes, void** handle) {
   Call call("ncclCommRegister", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, "ncclCommRegister", comm);
   if (found == nullptr) return kNcclInvalidArgument;
   const auto first = reinterpret_cast<uint64_t>(memory);
@@ -270,7 +270,7 @@ int ncclCommRegister(void* comm, void* memory, size_t bytes, void** handle) {
 
 int ncclCommDeregister(void* comm, void* handle) {
   Call call("ncclCommDeregister", Needs::nothing);
-  if (call.code() != 0) return call.code();
+  if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, "ncclCommDeregister", comm);
   if (found == nullptr || found->registered.erase(handle) == 0) return kNcclInvalidArgument;
   return kNcclSuccess;

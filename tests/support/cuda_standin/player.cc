@@ -28,8 +28,7 @@ void Machine::play() {
     }
     if (!may_play()) {
       // A device that nobody asks goes on as well, only late.
-      work_.wait_for(lock, std::chrono::milliseconds(1));
-      ++steps_;
+      if (work_.wait_for(lock, std::chrono::milliseconds(1)) == std::cv_status::timeout) ++steps_;
       continue;
     }
     if (steps_ > 0) --steps_;

@@ -4,6 +4,7 @@
 
 #include "tests/support/cuda_standin/call.hpp"
 #include "tests/support/cuda_standin/communicator.hpp"
+#include "tests/support/cuda_standin/driver_numbers.hpp"
 #include "tests/support/cuda_standin/nccl_state.hpp"
 #include "tests/support/cuda_standin/say.hpp"
 
@@ -31,7 +32,8 @@ void reset(uint64_t seed) {
   forget_calls();
   nccl_version() = kNcclVersion;
   machine.holds_all = false;
-  for (const auto& stream : machine.streams) stream->is_held = stream->is_slow = false;
+  for (const auto& stream : machine.streams)
+    stream->is_held = stream->is_slow = stream->drops_waits = stream->drops_records = false;
   for (const auto& context : machine.contexts) context->sticky = 0;
   each_of_rank(-1, [](Communicator* communicator) { communicator->is_stalled = false; });
   if (!machine.wait_all(&lock))
@@ -80,6 +82,15 @@ void host_writes(std::string_view name, Range range) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
   machine.host_touch(std::string(name), {range.address, range.bytes, true, 0});
+}
+
+void order(void* before, void* after) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  const Stream* const first = find_stream(machine, before);
+  Stream* const then = find_stream(machine, after);
+  if (first == nullptr || then == nullptr || first->last == nullptr) return;
+  machine.enqueue(then, "order")->after.push_back(first->last);
 }
 
 void hand_over() {
@@ -138,6 +149,20 @@ void fail_call(std::string_view name, uint64_t nth, int code) {
   fail_call_later(name, nth, code);
 }
 
+void skip_call(std::string_view name, uint64_t nth) { fail_call(name, nth, 0); }
+
+void drop_waits(void* stream) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  if (Stream* const found = find_stream(machine, stream)) found->drops_waits = true;
+}
+
+void drop_records(void* stream) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  if (Stream* const found = find_stream(machine, stream)) found->drops_records = true;
+}
+
 void fail_device(int device, int code) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
@@ -163,6 +188,20 @@ void set_nccl_version(int version) { nccl_version() = version == 0 ? kNcclVersio
 uint64_t calls(std::string_view name) {
   const std::lock_guard lock(Machine::instance().mutex);
   return calls_of(name);
+}
+
+std::vector<void*> urgent_streams(int device) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  std::vector<void*> found;
+  std::vector<size_t> ages;
+  for (const auto& [handle, stream] : machine.stream_handles) {
+    if (stream->context->device != device || stream->priority != kGreatestPriority) continue;
+    const auto younger = std::upper_bound(ages.begin(), ages.end(), stream->clock_id);
+    found.insert(found.begin() + (younger - ages.begin()), reinterpret_cast<void*>(handle));
+    ages.insert(younger, stream->clock_id);
+  }
+  return found;
 }
 
 }  // namespace noria::standin

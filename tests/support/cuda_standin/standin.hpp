@@ -51,6 +51,8 @@ void* memory_of(uint64_t address);
 // memory by memory_of().
 void host_reads(std::string_view name, Range range);
 void host_writes(std::string_view name, Range range);
+// `after` waits for what `before` has been told so far, without a call that counts.
+void order(void* before, void* after);
 // What this thread has seen by queries other threads may count on from here.
 void hand_over();
 
@@ -75,6 +77,11 @@ bool is_idle(void* stream);
 void fail_call(std::string_view name, uint64_t nth, int code);
 // Every call on the device answers `code`, as after an error of a kernel; 0: no more.
 void fail_device(int device, int code);
+// The nth call from here on does nothing, and says that it did.
+void skip_call(std::string_view name, uint64_t nth);
+// So does every wait that the stream is told, or every record in it, until reset.
+void drop_waits(void* stream);
+void drop_records(void* stream);
 // What ncclCommGetAsyncError() tells the rank of every communicator there is.
 void fail_rank(int rank, int code);
 // Collectives of the rank in every communicator there is never begin, until reset or abort.
@@ -85,6 +92,8 @@ void set_nccl_version(int version);
 // ---- what was called -----------------------------------------------------------------------------
 
 uint64_t calls(std::string_view name);
+// The device's streams of the greatest priority, in the order of their making: libnoria's.
+std::vector<void*> urgent_streams(int device);
 
 #pragma GCC visibility pop
 
