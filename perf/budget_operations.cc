@@ -11,6 +11,7 @@
 
 #include "bucketing/ring.hpp"
 #include "bucketing/ring_lines.hpp"
+#include "perf/budget_ranks.hpp"
 #include "perf/exit_codes.hpp"
 #include "verbs/transport/domain.hpp"
 #include "verbs/transport/listener.hpp"
@@ -190,49 +191,10 @@ void run_ring(uint64_t count) {
 
 // ---- the C API: two ranks as threads ----------------------------------------------------------
 
-void require(noria_status status, const char* what) {
-  if (status == NORIA_OK || status == NORIA_IN_PROGRESS) return;
-  std::string text(noria_last_error(nullptr, 0), '\0');
-  noria_last_error(text.data(), text.size() + 1);
-  throw ToolError(exit_of(status), std::string(what) + ": " + text);
-}
-
-// `body` on rank 0 in this thread and on rank 1 in another.
-void run_ranks(const std::function<void(noria_comm*, int rank)>& body) {
-  noria_unique_id id;
-  require(noria_get_unique_id(&id), "noria_get_unique_id");
-  const auto rank_of = [&](int rank) {
-    noria_comm_config config = NORIA_COMM_CONFIG_INIT;
-    config.id = &id;
-    config.rank = rank;
-    config.size = 2;
-    noria_comm* comm = nullptr;
-    require(noria_comm_create(&config, &comm), "noria_comm_create");
-    body(comm, rank);
-    noria_comm_destroy(comm);
-  };
-  std::string failure;
-  std::thread peer([&] {
-    try {
-      rank_of(1);
-    } catch (const ToolError& error) {
-      failure = error.what();
-    }
-  });
-  try {
-    rank_of(0);
-  } catch (...) {
-    peer.join();  // the communicator's own bounds end it
-    throw;
-  }
-  peer.join();
-  if (!failure.empty()) give_up("rank 1: " + failure);
-}
-
 constexpr uint64_t kElements = 64;  // 256 bytes: the copy of them is counted too
 
 void run_gradients(bool arena, uint32_t tensors, uint64_t count) {
-  run_ranks([&](noria_comm* comm, int rank) {
+  run_rank_pair(NORIA_STREAM_HOST, [&](noria_comm* comm, int rank) {
     noria_reducer_config config = NORIA_REDUCER_CONFIG_INIT;
     config.arena = arena ? 1 : 0;
     config.op = NORIA_AVG;
@@ -267,7 +229,7 @@ void run_gradients(bool arena, uint32_t tensors, uint64_t count) {
 
 // The call and the look that finds it done; its ring is driven by the communicators' own threads.
 void run_all_reduces(uint64_t count) {
-  run_ranks([&](noria_comm* comm, int rank) {
+  run_rank_pair(NORIA_STREAM_HOST, [&](noria_comm* comm, int rank) {
     int64_t value = 1, sum = 0;
     noria_work* work = nullptr;
     noria_status status = NORIA_OK;
@@ -318,6 +280,7 @@ const std::vector<Operation>& budgeted_operations() {
         {"all_reduce_8B_ring", "the ring's work for it, both ranks together", 500, run_ring},
     };
     for (const Operation& operation : plugin_operations()) all.push_back(operation);
+    for (const Operation& operation : gpu_operations()) all.push_back(operation);
     return all;
   }();
   return list;

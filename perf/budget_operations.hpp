@@ -22,6 +22,7 @@ struct Operation {
   uint64_t count;               // of one run
   void (*run)(uint64_t count);  // throws ToolError
   bool is_of_library = false;   // what the tool itself executes is left out
+  bool is_on_gpu = false;       // over the stand-in for CUDA and NCCL, which is left out
 };
 
 // What is inside is counted; the body is part of it, so that no call comes between.
@@ -32,8 +33,9 @@ template <class Body>
 
 inline constexpr uint64_t kBudgetWarmups = 400;  // more than any window or batch
 
-// All of them; those through NCCL's table are budget_plugin.cc's.
+// All of them; those through NCCL's table are budget_plugin.cc's, those on GPUs budget_gpu.cc's.
 const std::vector<Operation>& budgeted_operations();
 std::vector<Operation> plugin_operations();
+std::vector<Operation> gpu_operations();
 
 }  // namespace noria::perf

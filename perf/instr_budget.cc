@@ -21,7 +21,8 @@ namespace {
 
 constexpr const char* kName = "instr_budget";
 constexpr const char* kDevice = "libnoria-softverbs.so";
-constexpr Nanoseconds kLimit = 120_s;  // of one operation; each takes seconds
+constexpr const char* kGpu = "libnoria-cuda-standin.so";  // built with the tests
+constexpr Nanoseconds kLimit = 120_s;                     // of one operation; each takes seconds
 
 struct Options {
   std::string budget = "perf/instr_budget.txt";
@@ -36,7 +37,8 @@ std::string help_text() {
       "Counts instructions a message and side, or a call, under callgrind (the package valgrind), "
       "and compares them with the budgets of a file. Messages are between two domains, or comms of "
       "the NCCL plugin, of one process on the software HCA; what the HCA itself executes is not "
-      "counted. Operations:\n";
+      "counted, nor, on GPUs, the stand-in for CUDA and NCCL, without which those rows are left "
+      "out. Operations:\n";
   for (const Operation& operation : budgeted_operations())
     text += "  " + std::string(operation.name) + "  " + operation.what + "\n";
   return text + "Exit: 0 within budget, 1 a budget is exceeded, 2 usage, 3 environment.";
@@ -84,14 +86,24 @@ class OutputFile {
   std::filesystem::path path_;
 };
 
+std::filesystem::path this_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+std::string gpu_library() {
+  return (this_program().parent_path().parent_path() / "tests" / kGpu).string();
+}
+
 double count(const Operation& operation) {
   const OutputFile output;
-  const ProgramEnd end = run_program(
-      {"valgrind", "--quiet", "--tool=callgrind", "--log-file=/dev/null",
-       "--callgrind-out-file=" + output.path(), "--collect-atstart=no",
-       std::string("--toggle-collect=*") + kMeasured + "*",
-       std::filesystem::read_symlink("/proc/self/exe").string(), "--run", operation.name},
-      {{"NORIA_SOFT", "1"}, {"NORIA_SOCKET_IFNAME", "lo"}}, kLimit);
+  const ProgramEnd end =
+      run_program({"valgrind", "--quiet", "--tool=callgrind", "--log-file=/dev/null",
+                   "--callgrind-out-file=" + output.path(), "--collect-atstart=no",
+                   std::string("--toggle-collect=*") + kMeasured + "*", this_program().string(),
+                   "--run", operation.name},
+                  {{"NORIA_SOFT", "1"},
+                   {"NORIA_SOCKET_IFNAME", "lo"},
+                   {"NORIA_CUDA", gpu_library()},
+                   {"NORIA_NCCL", gpu_library()}},
+                  kLimit);
   if (end.exit_code == 127)
     throw ToolError(Exit::environment, "valgrind was not found; install the package valgrind");
   if (end.exit_code != 0)
@@ -102,8 +114,8 @@ double count(const Operation& operation) {
   std::ifstream file(output.path());
   std::ostringstream text;
   text << file.rdbuf();
-  const auto instructions =
-      instructions_outside(text.str(), kDevice, operation.is_of_library ? kName : "");
+  const auto instructions = instructions_outside(text.str(), operation.is_on_gpu ? kGpu : kDevice,
+                                                 operation.is_of_library ? kName : "");
   if (!instructions || *instructions == 0)
     throw ToolError(Exit::environment, std::string(operation.name) +
                                            ": callgrind counted nothing; was the tool stripped of "
@@ -133,8 +145,13 @@ int body(int argc, char** argv) {
   std::vector<Counted> rows;
   for (const Budget& budget : parse_budgets(read_file(options.budget), options.budget)) {
     const Operation& operation = operation_of(budget.name);
-    if (options.only.empty() || options.only == budget.name)
-      rows.push_back({budget, count(operation)});
+    if (!options.only.empty() && options.only != budget.name) continue;
+    if (operation.is_on_gpu && !std::filesystem::exists(gpu_library())) {
+      std::fprintf(stderr, "%s: %s is left out: there is no %s, which is built with NORIA_TESTS\n",
+                   kName, operation.name, gpu_library().c_str());
+      continue;
+    }
+    rows.push_back({budget, count(operation)});
   }
   if (rows.empty()) throw usage_error(options.budget + " has no budget for " + options.only);
   std::fputs(options.json ? (budget_json(rows, options.margin_percent).dump(2) + "\n").c_str()
