@@ -113,6 +113,7 @@ Outcome<Ok> DeviceBuckets::install(const Plan& plan) {
     if (!is_idle) return Failure{NORIA_E_TIMEOUT, device_.name() + " did not end the step in time"};
   }
   installed_ = std::move(made);
+  has_ended_ = false;  // its buckets are gone
   if (given_ == nullptr) given_.reset(new std::atomic<cuda::Pointer>[tensors_.size()] {});
   // Where results lie stays known, and what lies there is not asked about again.
   for (uint32_t id = 0; id < tensors_.size() && !config_.arena; ++id) point_at(id, given(id));

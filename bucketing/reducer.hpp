@@ -92,7 +92,7 @@ class Reducer final : private OpenStep {
   }
   Outcome<Ok> grad_unused(std::span<const uint32_t> ids);
   // Of the open step, or of the last; null if no rank used it (KEEP). `timeout` 0: the step's.
-  // Here and below, `consumer` is a stream of the device, which waits for results; none: the caller.
+  // `consumer` is a stream of the device, which waits for results; none: the caller does.
   Outcome<const void*> result(uint32_t id, Nanoseconds timeout, Consumer consumer = {});
   // Once a step has ended, the same answer until the next begins.
   Outcome<noria_step_info> step_end(Consumer consumer = {});
@@ -207,7 +207,7 @@ class Reducer final : private OpenStep {
   void start_on_device();
   void contribute_on_device(uint32_t id, bool is_used);
   void launch_on_device(uint32_t bucket);
-  void finish_on_device(Consumer consumer);
+  Outcome<Ok> finish_on_device(Consumer consumer);
   NORIA_COLD void lose_device(const Failure& failure);
   Outcome<bool> wait_for_device(Outcome<bool> (DeviceBuckets::*is_over)() const,
                                 Nanoseconds deadline) const;

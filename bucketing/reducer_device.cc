@@ -101,15 +101,18 @@ Outcome<Ok> Reducer::wait_for_results() const {
                      std::to_string(bound / 1'000'000) + " ms"};
 }
 
-void Reducer::finish_on_device(Consumer consumer) {
-  if (host_.engine->failed()) return;
+// The news may have gone round before the device failed.
+Outcome<Ok> Reducer::finish_on_device(Consumer consumer) {
+  if (host_.engine->failed()) return host_.engine->failure();
   const auto ended = [&]() -> Outcome<Ok> {
     NORIA_TRY(device_->finish(consumer));
     if (consumer) return Ok{};
     NORIA_TRY(wait_for_results());
     return device_->read_times();
   }();
-  if (!ended) lose_device(ended.failure());
+  if (ended) return ended;
+  lose_device(ended.failure());
+  return host_.engine->failed() ? host_.engine->failure() : ended;
 }
 
 // Of the step that has ended. In copy mode there is no other copy than the caller's.

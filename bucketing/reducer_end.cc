@@ -113,7 +113,8 @@ Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
   tell_news(complaints);
   if (host_.size > 1) host_.engine->wake();
   overflowed_bucket_.reset();
-  if (is_on_device()) finish_on_device(consumer);
+  Outcome<Ok> is_over_on_device = Ok{};
+  if (is_on_device()) is_over_on_device = finish_on_device(consumer);
   if (!complaints.is_any() && looks_at_results()) finish_buckets();
   tell_hooks_verdict(complaints);
   // One rank has the results already: its gradients.
@@ -124,6 +125,7 @@ Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
   host_.engine->wait(collective_, kNever);  // bounded by the collective's time-out
 
   Outcome<Ok> outcome = judge(complaints);
+  if (outcome.is_ok()) outcome = is_over_on_device;
   if (outcome.is_ok()) outcome = check_results();
   phase_ = outcome.is_ok() ? Phase::idle : Phase::failed;
   ++step_;

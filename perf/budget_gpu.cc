@@ -1,7 +1,6 @@
 // What a gradient on a GPU, and a bucket of them, cost the host, without the driver and NCCL.
 #include <noria/bucketing.h>
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "bucketing/device_memory.hpp"
 #include "perf/budget_operations.hpp"
 #include "perf/budget_ranks.hpp"
+#include "perf/command_line.hpp"
 #include "perf/exit_codes.hpp"
 
 namespace noria::perf {
@@ -29,10 +29,9 @@ enum class Measured { gradient, bucket };
 // Copy mode, gradients where they were in the step before. A bucket's cost is that of the call that
 // completes it: its own launch and the unpacking of the one that had its slot.
 void run_on_gpu(Measured measured, uint64_t count) {
-  const char* const library = std::getenv("NORIA_CUDA");
+  const std::string library = params_of_environment().cuda;
   run_rank_pair(NORIA_STREAM_CUDA, [&](noria_comm* comm, int rank) {
-    const auto device =
-        made(bucketing::CudaDevice::create(library != nullptr ? library : "", rank));
+    const auto device = made(bucketing::CudaDevice::create(library, rank));
     const auto stream = made(bucketing::CudaStream::create(*device));
     const auto memory = made(bucketing::DeviceMemory::allocate(
         *device, kBuckets * kTensors * kElements * sizeof(float)));
