@@ -29,8 +29,8 @@ Outcome<Ok> check_stream(const noria_stream* stream) {
   if (copy.kind == NORIA_STREAM_HOST) return Ok{};
   if (copy.kind == NORIA_STREAM_CUDA)
     return Failure{NORIA_E_UNSUPPORTED,
-                   "noria_stream.kind is NORIA_STREAM_CUDA: this version takes gradients of the "
-                   "host only; give NULL and memory of the host"};
+                   "noria_stream.kind is NORIA_STREAM_CUDA, and these gradients are of the host: "
+                   "give NULL and memory of the host"};
   return Failure{NORIA_E_ARG,
                  "noria_stream.kind is " + std::to_string(copy.kind) + ": it takes 0 or 1"};
 }

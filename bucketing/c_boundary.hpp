@@ -41,7 +41,7 @@ inline Outcome<Ok> check_struct_size(uint32_t size, const char* type) {
                                   ": set it to the size of the struct, as its _INIT does"};
 }
 
-// Only the host's, in this version. `name` is the function's, for the text.
+// Only the host's.
 Outcome<Ok> check_stream(const noria_stream* stream);
 
 // The caller's struct as this version knows it.

@@ -43,6 +43,8 @@ Outcome<Ok> Comm::join_gpus(Nanoseconds deadline) {
     NORIA_TRY(gpu_->join(meeting, introductions));
     return gpu_->start(*engine_, meeting);
   }();
+  // The others wait for this rank in NCCL, and go on when they hear of it.
+  if (!joined && control_ != nullptr) return control_->settle(on_this_rank(joined.failure()));
   NORIA_TRY(agree("join NCCL", joined, deadline + kSettling));
   if (gpu_->nccl().owner() == NcclCollective::Owner::caller) return Ok{};  // it has been used
   auto tried = gpu_->try_out(*engine_, deadline);
@@ -54,16 +56,20 @@ bool Comm::end_work_on_gpu() {
   if (gpu_ == nullptr || engine_ == nullptr) return true;
   const bool is_done = gpu_->finish(engine_->failed() ? now_ns() : now_ns() + kFinish);
   if (!is_done && !engine_->failed())
-    engine_->fail({NORIA_E_ABORTED, on_rank(rank_,
-                                            "the communicator was destroyed while its GPU "
-                                            "was at work for it")});
+    engine_->fail(on_this_rank({NORIA_E_ABORTED,
+                                "the communicator was destroyed while its GPU "
+                                "was at work for it"}));
   return is_done;
 }
 
 Failure Comm::fail_by_gpu(const Failure& failure) {
   if (!engine_->failed())
-    engine_->fail({failure.code, on_rank(rank_, gpu_->device().name() + ": " + failure.text)});
+    engine_->fail(on_this_rank({failure.code, gpu_->device().name() + ": " + failure.text}));
   return engine_->failed() ? engine_->failure() : failure;
+}
+
+Failure Comm::on_this_rank(const Failure& failure) const {
+  return {failure.code, on_rank(rank_, failure.text)};
 }
 
 // ---- collectives --------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ Outcome<std::optional<cuda::Stream>> read_stream(const noria_stream* stream,
     return Failure{NORIA_E_ARG,
                    "noria_stream.kind is " + std::to_string(copy.kind) + ": it takes 0 or 1"};
   if (streams == nullptr)
-    return Failure{NORIA_E_ARG,
+    return Failure{NORIA_E_UNSUPPORTED,
                    "noria_stream.kind is NORIA_STREAM_CUDA, and this communicator is of the host: "
                    "give NULL and memory of the host, or make it with device_kind "
                    "NORIA_STREAM_CUDA"};
