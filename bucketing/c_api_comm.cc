@@ -114,12 +114,14 @@ Outcome<Ok> check_reduction(const char* function, noria_dtype dtype, noria_op op
 // With a NULL `work` the host's call waits, else it hands the work out.
 Outcome<Ok> start(const char* function, noria_comm* comm, const noria_stream* stream,
                   noria_work** work, Kind kind, int32_t root, const Part* part) {
-  NORIA_TRY_ASSIGN(const std::optional<cuda::Stream> on_gpu, comm->comm->read_stream(stream));
-  if (on_gpu) {
-    NORIA_TRY_ASSIGN(noria_work* const made,
-                     comm->comm->launch_on(*on_gpu, function, kind, root, part, work != nullptr));
-    if (work != nullptr) *work = made;
-    return Ok{};
+  if (stream != nullptr) {
+    NORIA_TRY_ASSIGN(const std::optional<cuda::Stream> on_gpu, comm->comm->read_stream(stream));
+    if (on_gpu) {
+      NORIA_TRY_ASSIGN(noria_work* const made,
+                       comm->comm->launch_on(*on_gpu, function, kind, root, part, work != nullptr));
+      if (work != nullptr) *work = made;
+      return Ok{};
+    }
   }
   if (work == nullptr) return comm->comm->run(kind, root, part);
   NORIA_TRY_ASSIGN(*work, comm->comm->launch(kind, root, part));

@@ -5,3 +5,5 @@ foreach(name clock_offset timeline)
 endforeach()
 noria_test(NAME engine_test LABELS unit LIBS noria_bucketing
            SOURCES unit/engine_test.cc support/fake_ring.cc)
+noria_test(NAME nccl_collective_test LABELS unit LIBS noria_bucketing noria_cuda_standin
+           SOURCES unit/nccl_collective_test.cc ENVIRONMENT "${NORIA_CUDA_STANDIN}")

@@ -1,0 +1,150 @@
+// NCCL as it is called, on the stand-in: what a communicator is made of, and what it answers when it
+// is not as it should be. Whole communicators are the business of device_collectives_test.
+#include "bucketing/nccl_collective.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "bucketing/comm_device.hpp"
+#include "bucketing/control_wire.hpp"
+#include "tests/support/cuda_standin/nccl.hpp"
+#include "tests/support/cuda_standin/on_device.hpp"
+
+namespace noria::bucketing {
+namespace {
+
+class NcclCollectiveTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    standin::reset(1);
+    auto device = CudaDevice::create(std::getenv("NORIA_CUDA"), 0);
+    ASSERT_TRUE(device) << device.failure().text;
+    device_ = std::move(*device);
+    const auto nccl = NcclApi::open(std::getenv("NORIA_NCCL"));
+    ASSERT_TRUE(nccl) << nccl.failure().text;
+    nccl_ = *nccl;
+  }
+  void TearDown() override {
+    EXPECT_TRUE(standin::finish());
+    device_.reset();
+    EXPECT_EQ(standin::violations(), std::vector<std::string>());
+    EXPECT_EQ(standin::objects_alive(), 0u);
+  }
+  NcclCollective::Options options(int32_t size = 1) const {
+    return {.device = device_.get(), .nccl = nccl_, .rank = 0, .size = size, .timeout = 10_s};
+  }
+  std::unique_ptr<NcclCollective> join() const {
+    auto made =
+        NcclCollective::join(options(), *NcclCollective::make_id(*nccl_), nullptr, now_ns() + 10_s);
+    EXPECT_TRUE(made) << made.failure().text;
+    return made ? std::move(*made) : nullptr;
+  }
+  static void expect(const Failure& failure, noria_status code, const std::string& part) {
+    EXPECT_EQ(failure.code, code) << failure.text;
+    EXPECT_NE(failure.text.find(part), std::string::npos) << failure.text;
+  }
+
+  std::unique_ptr<CudaDevice> device_;
+  const NcclApi* nccl_ = nullptr;
+};
+
+TEST(NcclVersionTest, Numbers_are_read_as_NCCL_makes_them) {
+  EXPECT_EQ(nccl_version_text(22809), "2.28.9");
+  EXPECT_EQ(nccl_version_text(21900), "2.19.0");
+  EXPECT_EQ(nccl_version_text(2708), "2.7.8");
+}
+
+TEST_F(NcclCollectiveTest, A_rank_that_never_comes_is_a_bounded_wait) {
+  const auto made =
+      NcclCollective::join(options(2), *NcclCollective::make_id(*nccl_), nullptr, now_ns() + 20_ms);
+  ASSERT_FALSE(made);
+  expect(made.failure(), NORIA_E_TIMEOUT, "NCCL's communicator of 2 ranks was not made");
+}
+
+TEST_F(NcclCollectiveTest, After_an_abort_operations_answer_so) {
+  const auto nccl = join();
+  ASSERT_NE(nccl, nullptr);
+  const auto current = device_->make_current();
+  nccl->abort();
+  EXPECT_TRUE(nccl->was_aborted());
+  DeviceOperation& pair = nccl->begin();
+  ASSERT_TRUE(pair.ready.record(nccl->stream().handle()));
+  const auto launched = nccl->all_reduce(pair, {});
+  ASSERT_FALSE(launched);
+  expect(launched.failure(), NORIA_E_ABORTED, "was aborted");
+  nccl->leave(now_ns());
+}
+
+TEST_F(NcclCollectiveTest, A_group_that_was_begun_is_ended_whatever_failed) {
+  const auto nccl = join();
+  ASSERT_NE(nccl, nullptr);
+  const auto current = device_->make_current();
+  const auto memory = DeviceMemory::allocate(*device_, 64);
+  ASSERT_TRUE(memory);
+  void* const at = reinterpret_cast<void*>(memory->pointer());
+  for (const char* call : {"ncclGroupStart", "ncclReduce", "ncclGroupEnd"}) {
+    SCOPED_TRACE(call);
+    const uint64_t ended = standin::calls("ncclGroupEnd");
+    standin::fail_call(call, 1, standin::kNcclInternalError);
+    DeviceOperation& pair = nccl->begin();
+    ASSERT_TRUE(pair.ready.record(nccl->stream().handle()));
+    const auto launched = nccl->reduce_scatter_v(pair, {.in = at, .out = at, .count = 1}, {0, 1});
+    ASSERT_FALSE(launched);
+    expect(launched.failure(), NORIA_E_DEVICE, call);
+    const bool was_begun = std::string(call) != "ncclGroupStart";
+    EXPECT_EQ(standin::calls("ncclGroupEnd") - ended, was_begun ? 1u : 0u);
+  }
+}
+
+TEST_F(NcclCollectiveTest, Memory_is_registered_where_NCCL_likes) {
+  const auto nccl = join();
+  ASSERT_NE(nccl, nullptr);
+  const auto current = device_->make_current();
+  const auto memory = DeviceMemory::allocate(*device_, 4096);
+  ASSERT_TRUE(memory);
+  void* const handle = nccl->register_memory(memory->pointer(), 4096);
+  EXPECT_NE(handle, nullptr);
+  nccl->deregister_memory(handle);
+  EXPECT_EQ(standin::calls("ncclCommDeregister"), 1u);
+  // Expect: nothing is lost where it does not.
+  standin::fail_call("ncclCommRegister", 1, standin::kNcclSystemError);
+  EXPECT_EQ(nccl->register_memory(memory->pointer(), 4096), nullptr);
+  EXPECT_EQ(nccl->register_memory(memory->pointer(), 0), nullptr);
+  nccl->deregister_memory(nullptr);
+  EXPECT_EQ(standin::calls("ncclCommDeregister"), 1u);
+}
+
+TEST_F(NcclCollectiveTest, Ranks_with_different_NCCLs_are_told_both) {
+  Params params;
+  params.cuda = std::getenv("NORIA_CUDA");
+  params.nccl = std::getenv("NORIA_NCCL");
+  auto gpu = CommDevice::open(params, 0, nullptr);
+  ASSERT_TRUE(gpu) << gpu.failure().text;
+  const auto mine = (*gpu)->introduce(true);
+  ASSERT_TRUE(mine) << mine.failure().text;
+  PayloadWriter other;
+  other.put_i32(0);
+  other.put_i32(22703);
+  other.put_text("");
+  const auto joined = (*gpu)->join({.rank = 0, .size = 2}, {*mine, other.bytes()});
+  ASSERT_FALSE(joined);
+  expect(joined.failure(), NORIA_E_MISMATCH, "and rank 1 2.27.3: NCCL wants the same everywhere");
+}
+
+TEST_F(NcclCollectiveTest, Events_tell_the_time_between_two_points) {
+  const auto current = device_->make_current();
+  auto begin = CudaEvent::create(*device_, CudaEvent::Timing::with);
+  auto end = CudaEvent::create(*device_, CudaEvent::Timing::with);
+  const auto stream = CudaStream::create(*device_);
+  ASSERT_TRUE(begin && end && stream);
+  ASSERT_TRUE(begin->record(stream->handle()));
+  ASSERT_TRUE(end->record(stream->handle()));
+  for (auto is_done = end->is_done(); is_done && !*is_done;) is_done = end->is_done();
+  const auto elapsed = end->elapsed_ms(*begin);
+  ASSERT_TRUE(elapsed) << elapsed.failure().text;
+  EXPECT_GE(*elapsed, 0.0F);
+}
+
+}  // namespace
+}  // namespace noria::bucketing
