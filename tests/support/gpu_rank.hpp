@@ -1,5 +1,5 @@
-// Ranks of a communicator of GPUs, through the C API, on the devices of the stand-in: threads of the
-// test, rank r on device r.
+// Ranks of a communicator of GPUs, through the C API, on the devices of the stand-in: threads of
+// the test, rank r on device r.
 //
 // Threads: a rank's own.
 #pragma once
