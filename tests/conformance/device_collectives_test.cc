@@ -1,5 +1,6 @@
-// Collectives of GPUs through the C API, on the stand-in: right, in the order of the stream that was
-// given, and without a host that waits. Every test ends without a violation and without an object.
+// Collectives of GPUs through the C API, on the stand-in: right, in the order of the stream that
+// was given, and without a host that waits. Every test ends without a violation, and without an
+// object that is left.
 #include "tests/support/gpu_rank.hpp"
 
 #include <latch>

@@ -1,5 +1,5 @@
-// NCCL as it is called, on the stand-in: what a communicator is made of, and what it answers when it
-// is not as it should be. Whole communicators are the business of device_collectives_test.
+// NCCL as it is called, on the stand-in: what a communicator is made of, and what it answers when
+// it is not as it should be. Whole communicators are the business of device_collectives_test.
 #include "bucketing/nccl_collective.hpp"
 
 #include <gtest/gtest.h>
