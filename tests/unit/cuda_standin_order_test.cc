@@ -98,6 +98,10 @@ TEST_P(CudaStandinOrderTest, A_wait_or_a_record_that_is_dropped_orders_nothing) 
   race([](void* producer, void*) { drop_records(producer); });
   race([](void*, void*) { skip_call("cuStreamWaitEvent", 1); });
   race([](void*, void*) { skip_call("cuEventRecord", 1); });
+  race([](void*, void*) {
+    skip_call("cuEventRecord", 1, 1);  // another device's
+    skip_call("cuEventRecord", 0, 1);
+  });
 }
 
 TEST_P(CudaStandinOrderTest, The_test_s_own_order_is_one) {

@@ -16,8 +16,10 @@ struct Calls {
   int code = 0;
 };
 
-std::map<std::string, Calls, std::less<>>& calls() {
-  static auto& all = *new std::map<std::string, Calls, std::less<>>;
+using Key = std::pair<std::string, int>;  // name and device
+
+std::map<Key, Calls>& calls() {
+  static auto& all = *new std::map<Key, Calls>;
   return all;
 }
 
@@ -28,8 +30,8 @@ std::string plain(std::string_view name) {
 }
 
 // What it is told to answer now; none: nothing.
-std::optional<int> count(std::string_view name) {
-  Calls& of = calls()[plain(name)];
+std::optional<int> count(const std::string& name, int device) {
+  Calls& of = calls()[{name, device}];
   ++of.made;
   if (of.made != of.fails_at) return {};
   of.fails_at = 0;
@@ -54,19 +56,21 @@ int missing(const Machine& machine, const char* name, Needs needs) {
 
 Call::Call(const char* name, Needs needs)
     : machine_(Machine::instance()), lock_(machine_.mutex), code_(0) {
-  const std::optional<int> told = count(name);
+  std::optional<int> told = count(plain(name), kAnyDevice);
+  if (const Context* const context = machine_.current())
+    if (const std::optional<int> of_device = count(plain(name), context->device)) told = of_device;
   code_ = told && *told != 0 ? *told : missing(machine_, name, needs);
   is_skipped_ = told && *told == 0;
 }
 
-void fail_call_later(std::string_view name, uint64_t nth, int code) {
-  Calls& of = calls()[plain(name)];
+void fail_call_later(std::string_view name, int device, uint64_t nth, int code) {
+  Calls& of = calls()[{plain(name), device}];
   of.fails_at = of.made + nth;
   of.code = code;
 }
 
-uint64_t calls_of(std::string_view name) {
-  const auto found = calls().find(plain(name));
+uint64_t calls_of(std::string_view name, int device) {
+  const auto found = calls().find({plain(name), device});
   return found == calls().end() ? 0 : found->second.made;
 }
 

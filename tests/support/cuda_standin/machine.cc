@@ -238,9 +238,10 @@ bool Machine::check(const Operation& operation, const std::vector<Access>& acces
   bool is_allowed = true;
   const auto refuse = [&](const Access& access, const char* why) {
     is_allowed = false;
+    const unsigned long long first = access.first;
+    const unsigned long long end = access.first + access.bytes;
     violation(say("%s %s bytes 0x%llx to 0x%llx, which %s", operation.name->c_str(),
-                  access.writes ? "writes" : "reads", static_cast<unsigned long long>(access.first),
-                  static_cast<unsigned long long>(access.first + access.bytes), why));
+                  access.writes ? "writes" : "reads", first, end, why));
   };
   for (const Access& access : accesses) {
     if (access.bytes == 0) continue;

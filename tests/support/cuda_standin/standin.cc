@@ -57,8 +57,8 @@ size_t objects_alive() {
   return machine.stream_handles.size() + machine.events.size() + machine.memory.alive();
 }
 
-void launch(void* stream, std::string name, std::vector<Range> reads, std::vector<Range> writes,
-            std::function<void()> act) {
+void launch(void* stream, std::string_view name, const std::vector<Range>& reads,
+            const std::vector<Range>& writes, std::function<void()> act) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
   Stream* const on = find_stream(machine, stream);
@@ -67,7 +67,7 @@ void launch(void* stream, std::string name, std::vector<Range> reads, std::vecto
   for (const Range& range : reads) accesses.push_back({range.address, range.bytes, false, 0});
   for (const Range& range : writes) accesses.push_back({range.address, range.bytes, true, 0});
   machine.enqueue(
-      on, name, [accesses] { return accesses; }, std::move(act));
+      on, std::string(name), [accesses] { return accesses; }, std::move(act));
 }
 
 void* memory_of(uint64_t address) { return Memory::backing(address); }
@@ -146,10 +146,15 @@ bool is_idle(void* stream) {
 
 void fail_call(std::string_view name, uint64_t nth, int code) {
   const std::lock_guard lock(Machine::instance().mutex);
-  fail_call_later(name, nth, code);
+  fail_call_later(name, kAnyDevice, nth, code);
 }
 
 void skip_call(std::string_view name, uint64_t nth) { fail_call(name, nth, 0); }
+
+void skip_call(std::string_view name, int device, uint64_t nth) {
+  const std::lock_guard lock(Machine::instance().mutex);
+  fail_call_later(name, device, nth, 0);
+}
 
 void drop_waits(void* stream) {
   Machine& machine = Machine::instance();
@@ -187,7 +192,12 @@ void set_nccl_version(int version) { nccl_version() = version == 0 ? kNcclVersio
 
 uint64_t calls(std::string_view name) {
   const std::lock_guard lock(Machine::instance().mutex);
-  return calls_of(name);
+  return calls_of(name, kAnyDevice);
+}
+
+uint64_t calls(std::string_view name, int device) {
+  const std::lock_guard lock(Machine::instance().mutex);
+  return calls_of(name, device);
 }
 
 std::vector<void*> urgent_streams(int device) {

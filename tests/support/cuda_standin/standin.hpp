@@ -43,8 +43,8 @@ size_t objects_alive();
 
 // A kernel that reads and writes what it says. `act` runs on a thread of the device and reaches
 // device memory through memory_of().
-void launch(void* stream, std::string name, std::vector<Range> reads, std::vector<Range> writes,
-            std::function<void()> act);
+void launch(void* stream, std::string_view name, const std::vector<Range>& reads,
+            const std::vector<Range>& writes, std::function<void()> act);
 // The bytes behind a device address, now, and without the checker.
 void* memory_of(uint64_t address);
 // The test's own look at memory that the host may touch, or a write to it: pinned memory, or device
@@ -79,6 +79,8 @@ void fail_call(std::string_view name, uint64_t nth, int code);
 void fail_device(int device, int code);
 // The nth call from here on does nothing, and says that it did.
 void skip_call(std::string_view name, uint64_t nth);
+// The same of calls with the device's context current: of one rank.
+void skip_call(std::string_view name, int device, uint64_t nth);
 // So does every wait that the stream is told, or every record in it, until reset.
 void drop_waits(void* stream);
 void drop_records(void* stream);
@@ -92,6 +94,7 @@ void set_nccl_version(int version);
 // ---- what was called -----------------------------------------------------------------------------
 
 uint64_t calls(std::string_view name);
+uint64_t calls(std::string_view name, int device);
 // The device's streams of the greatest priority, in the order of their making: libnoria's.
 std::vector<void*> urgent_streams(int device);
 
