@@ -48,6 +48,17 @@ class Two_hosts : public testing::Test {
     return ends;
   }
 
+  void give_first_network_one_address(const std::string& name) {
+    for (int host = 0; host < 2; ++host) {
+      const ToolEnd end = run_tool_to_end(hosts.on(
+          host, {"/bin/sh", "-c",
+                 "ip link set wire0 down && ip link set wire0 name " + name +
+                     " && ip addr flush dev " + name + " && ip addr add 10.99.0.1/24 dev " + name +
+                     " && ip link set " + name + " up"}));
+      ASSERT_EQ(end.exit_code, 0) << end.err;
+    }
+  }
+
   TwoHosts hosts{2};
 };
 
@@ -85,6 +96,21 @@ TEST_F(Two_hosts, With_the_first_network_of_host_0_dead_the_other_one_serves) {
                               {{"NORIA_ROOT", hosts.address(0, 1) + ":" + std::to_string(kPort)},
                                {"NORIA_SOCKET_IFNAME", "wire1"}});
   expect_well(ends);
+}
+
+TEST_F(Two_hosts,
+       With_one_address_on_the_first_network_of_both_the_interface_that_is_named_serves) {
+  give_first_network_one_address("wire0");
+  expect_well(run_ranks({"-b", "64K", "-e", "64K", "-n", "3", "-w", "1"},
+                        {{"NORIA_ROOT", hosts.address(0, 1) + ":" + std::to_string(kPort)},
+                         {"NORIA_SOCKET_IFNAME", "wire1"}}));
+}
+
+TEST_F(Two_hosts, With_one_address_on_a_bridge_of_containers_the_next_interface_serves) {
+  give_first_network_one_address("docker0");
+  expect_well(run_ranks({"-b", "64K", "-e", "64K", "-n", "3", "-w", "1"},
+                        {{"NORIA_ROOT", hosts.address(0, 1) + ":" + std::to_string(kPort)},
+                         {"NORIA_SOCKET_IFNAME", ""}}));
 }
 
 TEST_F(Two_hosts, A_root_on_a_dead_network_is_an_error_that_names_it) {

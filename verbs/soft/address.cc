@@ -1,8 +1,6 @@
 #include "verbs/soft/address.hpp"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 
 #include <cstdio>
@@ -14,23 +12,7 @@ namespace {
 constexpr uint32_t kLastUnicastLid = 0xbfff;
 constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};  // ::ffff:0:0/96
 
-// Of an interface whose wire is plugged in, if there is one.
-in_addr_t first_address() {
-  ifaddrs* all = nullptr;
-  in_addr_t found = htonl(INADDR_LOOPBACK);
-  if (::getifaddrs(&all) != 0) return found;
-  bool is_plugged_in = false;
-  for (const ifaddrs* each = all; each != nullptr && !is_plugged_in; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET ||
-        (each->ifa_flags & IFF_LOOPBACK) != 0 || (each->ifa_flags & IFF_UP) == 0)
-      continue;
-    is_plugged_in = (each->ifa_flags & IFF_RUNNING) != 0;
-    if (is_plugged_in || found == htonl(INADDR_LOOPBACK))
-      found = reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr.s_addr;
-  }
-  ::freeifaddrs(all);
-  return found;
-}
+in_addr_t the_host_address = htonl(INADDR_LOOPBACK);
 
 void set_ipv4(SharedAddress* address, in_addr_t ipv4) {
   std::memcpy(address->gid, kMapped, sizeof kMapped);
@@ -57,13 +39,14 @@ uint64_t hash_of(std::string_view text) {
   return hash ^ hash >> 29;
 }
 
+void set_host_address(in_addr_t address) { the_host_address = address; }
+
 SharedAddress address_of(const SoftDevice& device) {
   SharedAddress address{};
   std::snprintf(address.name, sizeof address.name, "%s/%s", device.host.c_str(),
                 device.name.c_str());
   if (!device.is_described) {
-    static const in_addr_t the_first = first_address();  // also where the host's changes later
-    set_ipv4(&address, the_first);
+    set_ipv4(&address, the_host_address);
     return address;
   }
   const uint64_t number = hash_of(address.name);

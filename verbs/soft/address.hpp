@@ -21,6 +21,9 @@ namespace noria::soft {
 
 static_assert(kMaxDevices == kMaxSoftDevices);
 
+// Of the device without description; said once, before address_of() (host_address.hpp).
+void set_host_address(in_addr_t address);
+
 SharedAddress address_of(const SoftDevice& device);
 
 // Whether a queue pair of a device at `own` may be given this path at all: as hardware, which needs

@@ -14,6 +14,7 @@
 #include "base/verbs_extensions.hpp"
 #include "verbs/soft/device_time.hpp"
 #include "verbs/soft/device_tree.hpp"
+#include "verbs/soft/host_address.hpp"
 #include "verbs/soft/operations.hpp"
 
 namespace noria::soft {
@@ -90,6 +91,7 @@ bool load_devices(Process& p) NORIA_REQUIRES(p.mutex) {
     log(LogLevel::error, "%s", params.failure().c_str());
     return false;
   }
+  set_host_address(find_host_address(params->socket_ifname));
   auto devices = parse_soft_devices(params->soft_devices).value();  // load_params() has checked it
   for (size_t i = 1; i < devices.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {

@@ -6,17 +6,12 @@
 #include <netinet/in.h>
 
 #include <memory>
-#include <string_view>
 #include <utility>
+
+#include "base/interface_rule.hpp"
 
 namespace noria::transport {
 namespace {
-
-bool is_virtual(const std::string& name) {
-  for (const char* prefix : {"docker", "virbr", "veth", "br-"})
-    if (name.starts_with(prefix)) return true;
-  return false;
-}
 
 bool is_ipv6(const Interface& interface) { return interface.host.find(':') != std::string::npos; }
 
@@ -36,32 +31,6 @@ std::string host_of(const sockaddr& address) {
   return text;
 }
 
-struct NameRule {
-  std::string_view list;
-  bool excludes = false;
-  bool is_exact = false;
-};
-
-NameRule name_rule(const Params& params) {
-  NameRule rule{.list = params.socket_ifname};
-  if (rule.list.starts_with('^')) rule.excludes = true, rule.list.remove_prefix(1);
-  if (rule.list.starts_with('=')) rule.is_exact = true, rule.list.remove_prefix(1);
-  return rule;
-}
-
-// The position of the name in the list, so that the order of the list is the order of preference.
-size_t position_in(const NameRule& rule, std::string_view name) {
-  std::string_view rest = rule.list;
-  for (size_t position = 0;; ++position) {
-    const size_t comma = rest.find(',');
-    const std::string_view entry = rest.substr(0, comma);
-    if (!entry.empty() && (rule.is_exact ? name == entry : name.starts_with(entry)))
-      return position;
-    if (comma == std::string_view::npos) return SIZE_MAX;
-    rest.remove_prefix(comma + 1);
-  }
-}
-
 }  // namespace
 
 std::vector<Interface> list_interfaces() {
@@ -77,12 +46,14 @@ std::vector<Interface> list_interfaces() {
   return found;
 }
 
-bool is_interface_asked_for(const Params& params) { return !name_rule(params).list.empty(); }
+bool is_interface_asked_for(const Params& params) {
+  return !InterfaceRule(params.socket_ifname).is_empty();
+}
 
 Result<Interface, std::string> choose_interface(const std::vector<Interface>& interfaces,
                                                 const Params& params) {
   const std::string& family = params.socket_family;
-  const NameRule rule = name_rule(params);
+  const InterfaceRule rule(params.socket_ifname);
   const Interface* best = nullptr;
   size_t best_rank = SIZE_MAX;
   std::string seen;
@@ -90,19 +61,12 @@ Result<Interface, std::string> choose_interface(const std::vector<Interface>& in
     seen += (seen.empty() ? "" : ", ") + interface.name + " " + interface.host;
     if (family == "AF_INET" && is_ipv6(interface)) continue;
     if (family == "AF_INET6" && !is_ipv6(interface)) continue;
-    size_t rank = 0;
-    const bool prefers_by_kind = rule.list.empty() || rule.excludes;
-    if (!rule.list.empty()) {
-      const size_t position = position_in(rule, interface.name);
-      if ((position == SIZE_MAX) != rule.excludes) continue;
-      rank = rule.excludes ? 0 : position;
-    }
-    if (prefers_by_kind) rank = is_loopback(interface) ? 2 : is_virtual(interface.name) ? 1 : 0;
-    if (rank < best_rank) best = &interface, best_rank = rank;
+    const auto rank = rule.rank(interface.name, is_loopback(interface));
+    if (rank && *rank < best_rank) best = &interface, best_rank = *rank;
   }
   if (best != nullptr) return *best;
   std::string asked;
-  if (!rule.list.empty())
+  if (!rule.is_empty())
     asked +=
         variable_of(params, ParamId::socket_ifname) + " asks for '" + params.socket_ifname + "'";
   if (family != "auto")

@@ -1,9 +1,7 @@
 // Which address of this host the control sockets use.
 //
-// NORIA_SOCKET_IFNAME is a list of interface names or prefixes; a leading '=' asks for whole names,
-// a leading '^' for all others. NORIA_SOCKET_FAMILY takes AF_INET or AF_INET6. Without them: the
-// first that is neither virtual nor the loopback, then virtual ones (docker, virbr, veth), then the
-// loopback. choose_interface() is pure.
+// NORIA_SOCKET_IFNAME says of which interfaces (base/interface_rule.hpp), NORIA_SOCKET_FAMILY takes
+// AF_INET or AF_INET6. choose_interface() is pure.
 //
 // Threads: any thread.
 #pragma once
