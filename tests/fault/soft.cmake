@@ -9,8 +9,8 @@ if(TARGET noria_softverbs)
                   WAYS cma:early)
   noria_soft_test(NAME soft_holes_test LABELS fault TIMEOUT 60 SOURCES fault/soft_holes_test.cc
                   WAYS cma:early cma:late)
-  noria_soft_test(NAME soft_tcp_test LABELS fault TIMEOUT 120 SOURCES fault/soft_tcp_test.cc
-                  WAYS tcp:early tcp:late)
+  noria_soft_test(NAME soft_tcp_test LABELS fault TIMEOUT 120 WAYS tcp:early tcp:late
+                  SOURCES fault/soft_tcp_test.cc fault/soft_tcp_callers_test.cc)
   noria_soft_test(NAME soft_fence_test LABELS fault TIMEOUT 120 WAYS ${NORIA_ALL_WAYS}
                   SOURCES fault/soft_fence_test.cc)
   # The seed says how bytes land. Sanitized, a seed takes four times as long.

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,49 +11,10 @@
 #include <optional>
 #include <string>
 
-#include "base/fd.hpp"
-#include "tests/support/verbs_link.hpp"
-#include "verbs/soft/tcp_wire.hpp"
+#include "tests/support/tcp_calls.hpp"
 
 namespace noria::test {
 namespace {
-
-namespace tcp = soft::tcp;
-
-constexpr uint32_t kPortBase = 18600;
-
-// 67 ms, twice: what a request waits for a peer that does not answer.
-constexpr ConnectSpec kImpatient{.ack_timeout = 14, .retry_count = 1};
-
-uint32_t slot_of(uint32_t qpn) { return qpn >> 14; }
-
-// Where the process in that slot, of the device with this GID, is called.
-sockaddr_in port_of(const ibv_gid& gid, uint32_t slot) {
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  std::memcpy(&name.sin_addr, gid.raw + 12, sizeof name.sin_addr);
-  name.sin_port = htons(static_cast<uint16_t>(kPortBase + slot));
-  return name;
-}
-
-Fd call(const ibv_gid& gid, uint32_t slot) {
-  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const sockaddr_in name = port_of(gid, slot);
-  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name), 0)
-      << "errno " << errno;
-  return fd;
-}
-
-// A listener where a process of the device would have its own.
-Fd listen_as(const ibv_gid& gid, uint32_t slot) {
-  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const sockaddr_in name = port_of(gid, slot);
-  EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
-  EXPECT_EQ(::listen(fd.get(), 8), 0);
-  return fd;
-}
 
 // Ends all TCP connections of this process, as a firewall does that forgets them.
 int cut_connections() {
@@ -68,38 +30,6 @@ int cut_connections() {
   }
   return count;
 }
-
-template <class Body>
-void say(int fd, const Body& body) {
-  const tcp::Header header{Body::kKind, sizeof(Body), 0};
-  EXPECT_EQ(::send(fd, &header, sizeof header, MSG_NOSIGNAL), ssize_t{sizeof header});
-  EXPECT_EQ(::send(fd, &body, sizeof body, MSG_NOSIGNAL), ssize_t{sizeof body});
-}
-
-// Whether the other side closes; fails after 20 s.
-bool is_closed_by_peer(int fd) {
-  char bytes[256];
-  pollfd p{fd, POLLIN, 0};
-  while (::poll(&p, 1, 20'000) == 1)
-    if (::recv(fd, bytes, sizeof bytes, 0) <= 0) return true;
-  return false;
-}
-
-// One write each way, whose bytes are looked at.
-void expect_talk(Link& link, int side, uint64_t seed) {
-  constexpr uint32_t kBytes = 300'000;
-  paint(link.buffer->data(), kBytes, seed + static_cast<uint64_t>(side));
-  link.wire.meet();
-  ASSERT_EQ(post(link.qp.get(), link.write(seed, kBytes, link.at(1 << 20))), 0);
-  expect_completion(link.cq.get(), seed);
-  link.wire.meet();
-  EXPECT_EQ(
-      first_wrong(link.buffer->data() + (1 << 20), kBytes, seed + static_cast<uint64_t>(side ^ 1)),
-      kBytes);
-  link.wire.meet();
-}
-
-LinkSpec link_spec() { return {.bytes = 2 << 20, .connect = kImpatient}; }
 
 TEST(SoftTcp, A_cut_connection_is_told_to_both_sides_and_the_queue_pairs_serve_again) {
   run_pair([](Post& p) {
@@ -147,119 +77,6 @@ TEST(SoftTcp, A_connection_that_is_cut_under_load_ends_everything_queued) {
   EXPECT_EQ(crew.wait(1).exit_code, 0);
 }
 
-TEST(SoftTcp, Two_hundred_strangers_are_dropped_and_keep_nobody_out) {
-  run_pair([](Post& p) {
-    const LinkSpec spec = link_spec();
-    Link link(p, spec);
-    const Address own = link.hca.address_of(link.qp.get());
-    std::vector<Fd> strangers;
-    const auto let_in = [&] {
-      return strangers.emplace_back(call(own.gid, slot_of(own.qpn))).get();
-    };
-    // Half of them before the first request, so that peers call among them.
-    for (int i = 0; i < 100; ++i) let_in();  // who say nothing
-    expect_talk(link, p.side, 10);
-    const size_t first_loud = strangers.size();
-    for (int i = 0; i < 100; ++i) {
-      const int fd = let_in();
-      if (i % 4 == 0) {
-        EXPECT_GT(::send(fd, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 0);
-      }
-      if (i % 4 == 1) say(fd, tcp::Hello{.magic = 7, .slot = 9, .to_slot = slot_of(own.qpn)});
-      if (i % 4 == 2) say(fd, tcp::Hello{.version = 99, .slot = 9, .to_slot = slot_of(own.qpn)});
-      if (i % 4 == 3) say(fd, tcp::Hello{.slot = 9, .to_slot = slot_of(own.qpn) ^ 1});
-    }
-    for (size_t i = first_loud; i < strangers.size(); ++i)
-      EXPECT_TRUE(is_closed_by_peer(strangers[i].get())) << i;
-    expect_talk(link, p.side, 20);
-    // Of the silent ones no more than some are kept at all.
-    EXPECT_TRUE(is_closed_by_peer(strangers[0].get()));
-  });
-}
-
-TEST(SoftTcp, Who_greets_well_and_then_talks_nonsense_is_dropped) {
-  run_pair([](Post& p) {
-    Link link(p, link_spec());
-    const Address own = link.hca.address_of(link.qp.get());
-    const uint32_t slot = slot_of(own.qpn);
-    const tcp::Life nobody{.qpn = own.qpn, .generation = 0x12345678};
-    const auto greet = [&] {
-      Fd fd = call(own.gid, slot);
-      say(fd.get(), tcp::Hello{.slot = 9, .to_slot = slot});
-      return fd;
-    };
-    {
-      // What an initiator may say, of a queue pair that is not its own: heard, and void.
-      const Fd fd = greet();
-      say(fd.get(), tcp::Watch{.qpn = own.qpn});
-      say(fd.get(), tcp::Watch{.qpn = own.qpn ^ 1u << 14});
-      say(fd.get(), tcp::Bind{.source = {9u << 14, 1}, .target = nobody});
-      say(fd.get(), tcp::Want{.target = nobody, .number = 1000});
-      say(fd.get(), tcp::Fault{.target = nobody});
-      say(fd.get(), tcp::Request{.target = nobody, .work = tcp::Work::read});
-      say(fd.get(), tcp::Request{.target = {0xffffff, 1}, .work = tcp::Work::read});
-      expect_talk(link, p.side, 10);
-      // Then what only a target says.
-      say(fd.get(), tcp::Answer{});
-      EXPECT_TRUE(is_closed_by_peer(fd.get()));
-    }
-    const Fd no_payload = greet();  // though it says that there is some
-    say(no_payload.get(), tcp::Request{.total = 100, .bytes = 100});
-    EXPECT_TRUE(is_closed_by_peer(no_payload.get()));
-    // Parts of no request: answers to the first two would hold what nobody asked for.
-    const tcp::Request unsound[] = {
-        {.bytes = 100, .work = tcp::Work::read},
-        {.offset = 1, .total = 100, .bytes = 100, .work = tcp::Work::read},
-        {.offset = ~uint64_t{0}, .total = 100, .bytes = 1, .work = tcp::Work::read},
-        {.work = tcp::Work{0}},
-        {.work = tcp::Work{6}},
-        {.work = tcp::Work::send},  // which uses up no receive
-        {.work = tcp::Work::read, .flags = tcp::kTakesReceive}};
-    for (const tcp::Request& request : unsound) {
-      const Fd fd = greet();
-      say(fd.get(), request);
-      EXPECT_TRUE(is_closed_by_peer(fd.get())) << &request - unsound;
-    }
-    const Fd twice = greet();
-    say(twice.get(), tcp::Hello{.slot = 9, .to_slot = slot});
-    EXPECT_TRUE(is_closed_by_peer(twice.get()));
-    const Fd payload = greet();  // where none belongs
-    const tcp::Header header{tcp::Kind::watch, sizeof(tcp::Watch), 8};
-    const char bytes[16] = {};
-    EXPECT_GT(::send(payload.get(), &header, sizeof header, MSG_NOSIGNAL), 0);
-    EXPECT_GT(::send(payload.get(), bytes, sizeof bytes, MSG_NOSIGNAL), 0);
-    EXPECT_TRUE(is_closed_by_peer(payload.get()));
-    expect_talk(link, p.side, 20);
-  });
-}
-
-// A queue pair whose peer is what this test plays, in a slot far from ours.
-struct Lonely {
-  explicit Lonely(const ConnectSpec& connect = kImpatient) {
-    peer = peer_of(qp.get());
-    listener = listen_as(peer.gid, slot_of(peer.qpn));
-    hca.connect(qp.get(), peer, connect);
-  }
-  Address peer_of(ibv_qp* one) const {
-    Address theirs = hca.address_of(one);
-    theirs.qpn ^= 1023u << 14;
-    return theirs;
-  }
-  Fd accept() const { return Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
-  void expect_given_up() const {
-    expect_completion(cq.get(), 1, IBV_WC_RETRY_EXC_ERR);
-    ASSERT_EQ(post(qp.get(), {.id = 2}), 0);
-    expect_completion(cq.get(), 2, IBV_WC_WR_FLUSH_ERR);
-  }
-  uint32_t own_slot() const { return slot_of(qp->qp_num); }
-
-  Hca hca;
-  Owned<ibv_cq> cq = hca.make_cq();
-  Owned<ibv_qp> qp = hca.make_qp(cq.get());
-  Address peer{};
-  Fd listener;
-};
-
 // The next request that comes; none within a second, or no more.
 std::optional<tcp::Request> next_request(int fd) {
   while (true) {
@@ -299,9 +116,67 @@ tcp::Request serve_up_to_request(const Lonely& end, int fd) {
   return request.value_or(tcp::Request{});
 }
 
-void run_alone(const Body& body) {
-  Crew crew({body});
-  EXPECT_EQ(crew.wait(0).exit_code, 0);
+// Memory that is registered, and then given back to the system in part or as a whole.
+class Fleeting {
+ public:
+  Fleeting(const Hca& hca, size_t bytes, size_t kept)
+      : bytes_(bytes),
+        base_(static_cast<uint8_t*>(
+            ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
+        mr_(verbs().reg_mr(hca.pd(), base_, bytes, kAllAccess)) {
+    EXPECT_NE(mr_, nullptr);
+    EXPECT_EQ(::munmap(base_ + kept, bytes - kept), 0);
+  }
+
+  Region region() const { return {reinterpret_cast<uintptr_t>(base_), mr_->rkey}; }
+  int post(ibv_qp* qp, ibv_wr_opcode opcode, Region remote) const {
+    ibv_sge piece{reinterpret_cast<uintptr_t>(base_), static_cast<uint32_t>(bytes_), mr_->lkey};
+    ibv_send_wr wr{};
+    wr.wr_id = 1;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = remote.address;
+    wr.wr.rdma.rkey = remote.rkey;
+    ibv_send_wr* bad = nullptr;
+    return ibv_post_send(qp, &wr, &bad);
+  }
+
+ private:
+  const size_t bytes_;
+  uint8_t* const base_;
+  Owned<ibv_mr> mr_;
+};
+
+TEST(SoftTcp, Memory_that_is_mapped_no_more_ends_its_queue_pair_and_no_other) {
+  run_pair([](Post& p) {
+    Link link(p, link_spec()), other(p, link_spec());
+    constexpr size_t kBytes = 192 << 10;
+    expect_talk(other, p.side, 10);
+    for (const size_t kept : {size_t{0}, kBytes / 3}) {
+      const Fleeting memory(link.hca, kBytes, kept);
+      const Region theirs = link.wire.exchange(memory.region());
+      for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
+        if (p.side == 0) {
+          // Expect: ours, as where a key is bad.
+          ASSERT_EQ(memory.post(link.qp.get(), opcode, link.remote), 0);
+          expect_completion(link.cq.get(), 1, IBV_WC_LOC_PROT_ERR);
+        }
+        expect_talk(other, p.side, 20);
+        link.reconnect();
+        if (p.side == 0) {
+          // Expect: the other side's.
+          SendSpec spec = link.write(1, kBytes, theirs);
+          spec.opcode = opcode;
+          ASSERT_EQ(post(link.qp.get(), spec), 0);
+          expect_completion(link.cq.get(), 1, IBV_WC_REM_ACCESS_ERR);
+        }
+        expect_talk(other, p.side, 30);
+        link.reconnect();
+      }
+    }
+  });
 }
 
 TEST(SoftTcp, A_peer_that_takes_the_call_and_says_nothing_is_given_up) {

@@ -8,5 +8,6 @@ noria_test(NAME fault_schedule_test LABELS unit SOURCES unit/fault_schedule_test
 noria_test(NAME soft_parts_test LABELS unit SOURCES unit/soft_parts_test.cc LIBS noria_soft_parts)
 noria_test(NAME shared_port_test LABELS unit SOURCES unit/shared_port_test.cc LIBS noria_soft_parts)
 noria_test(NAME tcp_wire_test LABELS unit SOURCES unit/tcp_wire_test.cc)
+noria_test(NAME changed_qps_test LABELS unit SOURCES unit/changed_qps_test.cc)
 noria_test(NAME host_address_test LABELS unit SOURCES unit/host_address_test.cc LIBS noria_soft_parts)
 noria_test(NAME tcp_stream_test LABELS unit SOURCES unit/tcp_stream_test.cc LIBS noria_soft_parts)

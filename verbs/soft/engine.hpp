@@ -60,11 +60,18 @@ class Engine {
   bool may_leave_host() const;
   // Null before the first such path. acquire: pairs with open_tcp().
   TcpNetwork* tcp() const { return tcp_.load(std::memory_order_acquire); }
-  // For such a path. 0, or an errno value: nobody could call us.
-  int open_tcp(const ibv_ah_attr& path, uint32_t device) NORIA_EXCLUDES(opening_);
-  // What peers are told of our queue pairs has changed.
-  void tell_over_tcp() {
-    if (tcp() != nullptr) request_service(kAtOnce);
+  // For such a path to that queue pair. 0, or an errno value: nobody could call us.
+  int open_tcp(const ibv_ah_attr& path, uint32_t qpn, uint32_t device) NORIA_EXCLUDES(opening_);
+  // What peers are told of a queue pair of ours has changed: at the next look of whoever polls, or
+  // of the service thread, they hear it.
+  void note_for_peers(uint32_t index) {
+    if (TcpNetwork* network = tcp(); network != nullptr) network->changed_qps().note(index);
+  }
+  // The same, and that look is by then.
+  void tell_over_tcp(uint32_t index, Nanoseconds by = kAtOnce) {
+    if (tcp() == nullptr) return;
+    note_for_peers(index);
+    request_service(by);
   }
   // Ends the use of somebody that neighbours() or tcp() gave.
   void done_with(Peer* peer);

@@ -19,7 +19,7 @@ bool Engine::goes_over_tcp(const ibv_ah_attr& path, uint32_t qpn, uint32_t devic
   return params_.soft_copy == "tcp" && slot_of(qpn) != slot_;
 }
 
-int Engine::open_tcp(const ibv_ah_attr& path, uint32_t device) {
+int Engine::open_tcp(const ibv_ah_attr& path, uint32_t qpn, uint32_t device) {
   MutexLock lock(opening_);
   if (tcp_owner_ == nullptr) {
     const SharedHeader& header = shared().header;
@@ -36,7 +36,8 @@ int Engine::open_tcp(const ibv_ah_attr& path, uint32_t device) {
     watch(epoll_.get(), tcp_owner_->epoll(), Watched::tcp);
     tcp_.store(tcp_owner_.get(), std::memory_order_release);  // pairs with tcp()
   }
-  return tcp_owner_->expect(wire_address(address(device)), wire_address(path, address(device)));
+  return tcp_owner_->expect(wire_address(address(device)), wire_address(path, address(device)),
+                            slot_of(qpn));
 }
 
 // While somebody polls, what comes is his to take; we look whether he still does.

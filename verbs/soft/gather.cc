@@ -4,6 +4,7 @@
 
 #include "verbs/soft/device_copy.hpp"
 #include "verbs/soft/engine.hpp"
+#include "verbs/soft/own_pages.hpp"
 
 namespace noria::soft {
 namespace {
@@ -41,6 +42,13 @@ NORIA_HOT bool gather(const Qp& qp, Wqe& wqe, const Cut& cut, Pieces* out) {
     bytes -= take;
   }
   return true;
+}
+
+bool is_mapped(const Pieces& pieces, bool for_writing) {
+  const auto all = pieces.all();
+  return std::all_of(all.begin(), all.end(), [for_writing](const iovec& piece) {
+    return has_pages(reinterpret_cast<uintptr_t>(piece.iov_base), piece.iov_len, for_writing);
+  });
 }
 
 void scatter(const Pieces& to, const uint8_t* from) {

@@ -24,6 +24,10 @@ struct Pieces {
 // deregistered meanwhile is not touched. False if a key is stale or does not cover its range.
 bool gather(const Qp& qp, Wqe& wqe, const Cut& cut, Pieces* out);
 
+// Whether all of it is mapped: the application may have given registered memory back, which a card
+// would have pinned. As exact as has_pages() is.
+bool is_mapped(const Pieces& pieces, bool for_writing);
+
 // Copies to all pieces what they hold together.
 void scatter(const Pieces& to, const uint8_t* from);
 

@@ -148,6 +148,7 @@ NORIA_HOT int collect(Qp& qp, uint64_t head, ibv_wc* out, int room) {
   if (qp.srq != nullptr) use_up(qp, static_cast<uint64_t>(count));
   qp.receive_head.store(head, std::memory_order_release);    // pairs with post_recv()
   qp.shared.rq_head.store(head, std::memory_order_release);  // pairs with is_drained()
+  if (qp.goes_over_tcp.load(kRelaxed)) qp.engine.note_for_peers(qp.index);
   return count;
 }
 

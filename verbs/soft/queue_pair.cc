@@ -190,9 +190,8 @@ NORIA_HOT int post_recv(Qp& qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
   // release: publishes the WQEs; pairs with the initiator's acquire in take_step().
   qp.shared.rq_tail.store(qp.receive_tail, std::memory_order_release);
   if (state == IBV_QPS_ERR) fire_local(qp.receives_to(), true);
-  // relaxed: a hint; its peer is told at the next look of whoever polls, or then.
-  if (qp.goes_over_tcp.load(kRelaxed))
-    qp.engine.request_service(device_now() + Engine::kSleeperTick);
+  if (qp.goes_over_tcp.load(kRelaxed))  // set under our lock
+    qp.engine.tell_over_tcp(qp.index, device_now() + Engine::kSleeperTick);
   return refused;
 }
 
@@ -213,7 +212,7 @@ bool enter_error(Qp& qp) {
   qp.shared.state.store(make_state(qp.generation, IBV_QPS_ERR), std::memory_order_seq_cst);
   fire_local(qp.sends_to(), true);
   fire_local(qp.receives_to(), true);
-  qp.engine.tell_over_tcp();
+  qp.engine.tell_over_tcp(qp.index);
   return true;
 }
 

@@ -105,7 +105,7 @@ void publish_state(Qp& qp, uint32_t state) {
   // seq_cst: a state that refuses is visible before marks are read; pairs with Mark().
   qp.shared.state.store(make_state(qp.generation, state) | (is_down ? kPortDownBit : 0),
                         std::memory_order_seq_cst);
-  qp.engine.tell_over_tcp();
+  qp.engine.tell_over_tcp(qp.index);
 }
 
 // Publishes what initiators check before they touch us.
@@ -204,9 +204,13 @@ void take_attributes(Qp& qp, const ibv_qp_attr& from, int mask) {
 // By shared memory or over TCP. 0, or why the peer could not reach us, an errno value.
 int choose_way(Qp& qp, const ibv_qp_attr& attr) {
   const uint32_t device = device_of(qp.pd_number);
-  const bool over_tcp = qp.engine.goes_over_tcp(attr.ah_attr, attr.dest_qp_num & 0xffffff, device);
-  qp.goes_over_tcp.store(over_tcp, kRelaxed);  // published by the state
-  return over_tcp ? qp.engine.open_tcp(attr.ah_attr, device) : 0;
+  const uint32_t qpn = attr.dest_qp_num & 0xffffff;
+  const bool over_tcp = qp.engine.goes_over_tcp(attr.ah_attr, qpn, device);
+  {
+    SpinGuard receive(qp.receive);  // what is posted later notes itself, what was before is told
+    qp.goes_over_tcp.store(over_tcp, kRelaxed);  // published by the state
+  }
+  return over_tcp ? qp.engine.open_tcp(attr.ah_attr, qpn, device) : 0;
 }
 
 // To INIT, RTR or RTS. False if the peer broke the connection meanwhile.

@@ -6,6 +6,7 @@
 
 #include "verbs/soft/async_events.hpp"
 #include "verbs/soft/completion_queue.hpp"
+#include "verbs/soft/engine.hpp"
 #include "verbs/soft/queue_pair.hpp"
 
 namespace noria::soft {
@@ -139,6 +140,7 @@ void supply(Qp& qp) {
   }
   // release: rq_tail comes before; pairs with ask_for_receives().
   qp.shared.supply_seen.store(wanted, std::memory_order_release);
+  if (qp.goes_over_tcp.load(kRelaxed)) qp.engine.note_for_peers(qp.index);
   qp.source_peer->wake();
   if (is_low) raise_event(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
 }

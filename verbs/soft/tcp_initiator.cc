@@ -87,8 +87,10 @@ Outcome ask_over_tcp(Qp& qp, Wqe& wqe, const Cut& cut) {
   qp.tcp_ask.since = device_now();
   if (!stream.can_send()) return wait_for_room(qp);
   Pieces local;
-  // What comes back must have a place to go before the target has done it.
-  if (!gather(qp, wqe, cut, &local)) return fail(IBV_WC_LOC_PROT_ERR);
+  // What comes back must have a place to go before the target has done it; and what cannot be read
+  // would end the connection, which is not ours alone.
+  if (!gather(qp, wqe, cut, &local) || !is_mapped(local, wqe.is_answered()))
+    return fail(IBV_WC_LOC_PROT_ERR);
   const tcp::Request request = request_for(qp, wqe, cut);
   // A stream that breaks is seen by the pump; the request waits as for any that is cut.
   if (!stream.offer(request, wqe.is_answered() ? std::span<const iovec>() : local.all()))

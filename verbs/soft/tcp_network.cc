@@ -67,10 +67,11 @@ void TcpNetwork::watch_listener(bool is_on) {
   if (listener_.is_open()) add_to(epoll_.get(), listener_.get(), kListener, is_on ? EPOLLIN : 0u);
 }
 
-int TcpNetwork::expect(in_addr_t own, in_addr_t other) {
+int TcpNetwork::expect(in_addr_t own, in_addr_t other, uint32_t slot) {
   MutexLock lock(mutex_);
-  if (std::find(expected_.begin(), expected_.end(), other) == expected_.end())
-    expected_.push_back(other);
+  const Expected process{other, slot};
+  if (std::find(expected_.begin(), expected_.end(), process) == expected_.end())
+    expected_.push_back(process);
   if (listener_.is_open()) return 0;
   const auto port = static_cast<uint16_t>(self_.port_base + self_.slot);
   listener_ = listen_tcp(own, port);
@@ -88,7 +89,27 @@ int TcpNetwork::expect(in_addr_t own, in_addr_t other) {
 
 bool TcpNetwork::is_expected(in_addr_t address) {
   MutexLock lock(mutex_);
-  return std::find(expected_.begin(), expected_.end(), address) != expected_.end();
+  return std::any_of(expected_.begin(), expected_.end(),
+                     [address](const Expected& each) { return each.address == address; });
+}
+
+// Whether a caller that says who it is gets a place. A process has one connection in which it is
+// the initiator: so there are no more than paths of ours name. One that has lost its own calls
+// again; who has another cookie is another process, and waits until the first one has ended.
+bool TcpNetwork::may_serve(const TcpConnection& connection, const tcp::Hello& hello) {
+  MutexLock lock(mutex_);
+  const Expected process{connection.address, hello.slot};
+  if (std::find(expected_.begin(), expected_.end(), process) == expected_.end()) return false;
+  for (const auto& each : connections_) {
+    if (each->is_initiator || each->peer_ == nullptr || each->is_lost_.load(kRelaxed) ||
+        each->address != process.address || each->peer_->identity().slot != process.slot)
+      continue;
+    const auto& cookie = each->peer_->identity().cookie;
+    const bool is_same = std::equal(hello.cookie.begin(), hello.cookie.end(), cookie);
+    if (!is_same && !each->stream.is_silent()) return false;
+    lose(*each);
+  }
+  return true;
 }
 
 TcpConnection* TcpNetwork::add(std::unique_ptr<TcpConnection> connection) {
@@ -171,6 +192,7 @@ bool TcpNetwork::admit(TcpConnection& connection, const TcpStream::Frame& frame)
         self_.slot, tcp::kVersion);
     return false;
   }
+  if (!connection.is_initiator && !may_serve(connection, hello)) return false;
   auto mirror = Segment::create();
   if (!mirror.is_ok()) return false;
   connection.mirror_ = std::make_unique<Segment>(std::move(mirror).value());
@@ -238,6 +260,10 @@ void TcpNetwork::pump_locked() {
     current_.clear();
     for (const auto& each : connections_) current_.push_back(each.get());
   }
+  changed_qps_.take([this](size_t word, uint64_t bits) NORIA_REQUIRES(pump_) {
+    for (const TcpConnection* each : current_)
+      if (each->target_ != nullptr) each->target_->note(word, bits);
+  });
   for (TcpConnection* each : current_) {
     if (each->is_lost_.load(kRelaxed)) continue;
     if (each->is_readable_) read(*each);

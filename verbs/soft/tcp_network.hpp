@@ -17,8 +17,9 @@
 //   Silence     A connection that ended, or whose other host is silent, lets requests wait for as
 //               long as their queue pair says; then they fail as retried in vain
 //               (tcp_initiator.hpp).
-//   Strangers   Only hosts are listened to that a path of ours has named; who does not say hello in
-//               time or says something else is dropped, and so is the oldest of too many.
+//   Strangers   Only processes are served that a path of ours has named, by host and slot, each over
+//               one connection. Who calls from another host, does not say hello in time or says
+//               something else is dropped, and so is the oldest of too many.
 //
 // Who reads: whoever polls a completion queue, and the service thread, which sleeps on the sockets.
 // While somebody polls, it is not woken by what comes. Nothing is left behind by a kill.
@@ -34,6 +35,7 @@
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
+#include "verbs/soft/changed_qps.hpp"
 #include "verbs/soft/peer.hpp"
 #include "verbs/soft/shared_layout.hpp"
 #include "verbs/soft/spin_lock.hpp"
@@ -68,7 +70,7 @@ class TcpConnection {
   std::unique_ptr<Peer> peer_;
   std::atomic<Peer*> ready_{nullptr};  // the same, once it may be used
   std::atomic<int> users_{0};
-  std::array<std::atomic<uint64_t>, kMaxQps / 64> watched_{};
+  std::array<std::atomic<uint64_t>, kQpWords> watched_{};
   // Under pump_.
   const Nanoseconds greets_until_;
   bool is_readable_ = false;
@@ -90,9 +92,9 @@ class TcpNetwork {
   // Readable when there is something to be pumped. -1: the network could not be made.
   int epoll() const { return epoll_.get(); }
 
-  // A path leads from our address to that one: who calls from there is welcome, at our port. 0, or
-  // why nobody can call us, an errno value.
-  int expect(in_addr_t own, in_addr_t other) NORIA_EXCLUDES(mutex_);
+  // A path leads from our address to the process in that slot of that host: it is welcome at our
+  // port. 0, or why nobody can call us, an errno value.
+  int expect(in_addr_t own, in_addr_t other, uint32_t slot) NORIA_EXCLUDES(mutex_);
 
   // The process in that slot of that host, in use until done_with(); null, and called, where it is
   // not known yet.
@@ -117,14 +119,24 @@ class TcpNetwork {
   // Whether somebody polls, so that what comes need not wake the service thread.
   bool is_polled(Nanoseconds now) const;
 
+  // Whose words peers are told.
+  ChangedQps& changed_qps() { return changed_qps_; }
+
   // In a forked child, which must not keep its parent's sockets open.
   void close_all() NORIA_NO_THREAD_SAFETY_ANALYSIS;
 
  private:
   static constexpr uint64_t kListener = 0;
+  struct Expected {
+    in_addr_t address;
+    uint32_t slot;
+    bool operator==(const Expected&) const = default;
+  };
   TcpConnection* find(uint64_t id) NORIA_EXCLUDES(mutex_);
   TcpConnection* add(std::unique_ptr<TcpConnection> connection) NORIA_REQUIRES(mutex_);
   bool is_expected(in_addr_t address) NORIA_EXCLUDES(mutex_);
+  bool may_serve(const TcpConnection& connection, const tcp::Hello& hello) NORIA_REQUIRES(pump_)
+      NORIA_EXCLUDES(mutex_);
   void accept() NORIA_REQUIRES(pump_) NORIA_EXCLUDES(mutex_);
   void pump_locked() NORIA_REQUIRES(pump_) NORIA_EXCLUDES(mutex_);
   void read(TcpConnection& connection) NORIA_REQUIRES(pump_);
@@ -137,6 +149,7 @@ class TcpNetwork {
   const Self self_;
   Fd epoll_;
   std::atomic<Nanoseconds> polled_at_{0};
+  ChangedQps changed_qps_;
   SpinLock pump_;
   std::vector<TcpConnection*> current_ NORIA_GUARDED_BY(pump_);  // all, as of the last change
   uint64_t seen_changes_ NORIA_GUARDED_BY(pump_) = 0;
@@ -144,7 +157,7 @@ class TcpNetwork {
   bool has_more_ NORIA_GUARDED_BY(pump_) = false;  // than was taken at once
   Mutex mutex_;
   Fd listener_ NORIA_GUARDED_BY(mutex_);
-  std::vector<in_addr_t> expected_ NORIA_GUARDED_BY(mutex_);
+  std::vector<Expected> expected_ NORIA_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<TcpConnection>> connections_ NORIA_GUARDED_BY(mutex_);
   std::atomic<uint64_t> changes_{0};
 };

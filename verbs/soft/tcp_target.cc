@@ -1,11 +1,13 @@
 #include "verbs/soft/tcp_target.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "verbs/soft/address.hpp"
 #include "verbs/soft/bind_target.hpp"
 #include "verbs/soft/notice.hpp"
+#include "verbs/soft/own_pages.hpp"
 #include "verbs/soft/own_receive.hpp"
 #include "verbs/soft/shared_receives.hpp"
 
@@ -78,8 +80,10 @@ ibv_wc_status do_part(Qp& qp, const tcp::Request& request, const uint8_t* payloa
   const HandWork work = hand_work(request.work);
   const uint32_t access = needed_access(work);
   // All of it or nothing, though it comes in parts.
-  if (!find_range(qp.engine.shared(), request.key, qp.pd_number, access,
-                  request.iova - request.offset, request.total))
+  const auto range = find_range(qp.engine.shared(), request.key, qp.pd_number, access,
+                                request.iova - request.offset, request.total);
+  if (!range ||
+      !has_pages(range->address + request.offset, request.bytes, request.work != tcp::Work::read))
     return IBV_WC_REM_ACCESS_ERR;
   const Order order{work,         access,        request.key,
                     request.iova, request.bytes, {request.compare_add, request.swap}};
@@ -95,9 +99,7 @@ TcpTarget::TcpTarget(Engine& engine_in, TcpConnection& connection_in, Peer& peer
       peer(peer_in),
       mirror(mirror_in),
       sources(kMaxQps),
-      reply_(std::make_unique_for_overwrite<uint8_t[]>(tcp::kMaxPayload)) {
-  watched.reserve(16);
-}
+      reply_(std::make_unique_for_overwrite<uint8_t[]>(tcp::kMaxPayload)) {}
 
 bool TcpTarget::handle(const TcpStream::Frame& frame) {
   if (tcp::Request request; frame.is(&request)) {
@@ -125,18 +127,21 @@ bool TcpTarget::handle(const TcpStream::Frame& frame) {
 void TcpTarget::watch(const tcp::Watch& asked) {
   const uint32_t index = index_of(asked.qpn);
   if (index >= kMaxQps || slot_of(asked.qpn) != engine.slot()) return;
-  const auto is_it = [index](const Told& told) { return told.index == index; };
-  if (std::none_of(watched.begin(), watched.end(), is_it)) watched.push_back({index, {}});
+  const uint64_t bit = uint64_t{1} << index % 64;
+  watched[index / 64] |= bit;
+  note(index / 64, bit);  // what it is by now
 }
 
 void TcpTarget::tell() {
-  for (Told& each : watched) {
-    if (!connection.stream.can_send()) return;  // the next time
-    const tcp::Target now = read_words(engine, each.index);
-    if (now == each.what) continue;
-    each.what = now;
-    if (!connection.stream.send(now)) return;
+  if (!has_untold) return;
+  for (uint32_t word = 0; word < untold.size(); ++word) {
+    for (uint64_t& bits = untold[word]; bits != 0; bits &= bits - 1) {
+      if (!connection.stream.can_send()) return;  // the next time
+      const uint32_t index = 64 * word + static_cast<uint32_t>(std::countr_zero(bits));
+      if (!connection.stream.send(read_words(engine, index))) return;
+    }
   }
+  has_untold = false;
 }
 
 bool TcpTarget::is_bound(const Qp& qp, const tcp::Life& target) const {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "verbs/soft/changed_qps.hpp"
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/tcp_network.hpp"
 
@@ -27,14 +28,14 @@ struct TcpTarget {
   // words' places of an initiator that shares memory, so that it is harvested in the same way.
   Segment& mirror;
   std::vector<tcp::Life> sources;  // by index
-  struct Told {
-    uint32_t index;
-    tcp::Target what;
-  };
-  std::vector<Told> watched;
 
   // False: the other side does not speak as it should.
   bool handle(const TcpStream::Frame& frame);
+  // These of our queue pairs have changed (ChangedQps).
+  void note(size_t word, uint64_t bits) {
+    untold[word] |= bits & watched[word];
+    has_untold = has_untold || untold[word] != 0;
+  }
   // Tells what has changed.
   void tell();
 
@@ -46,6 +47,9 @@ struct TcpTarget {
   void serve(const tcp::Request& request, const uint8_t* payload);
   bool is_bound(const Qp& qp, const tcp::Life& target) const;
 
+  QpBits watched{};  // of whom the other side wants to hear
+  QpBits untold{};   // who of them has changed since
+  bool has_untold = false;
   std::unique_ptr<uint8_t[]> reply_;
 };
 
