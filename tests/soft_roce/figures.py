@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The transport against perftest between the two guests, in turn, and two rails against one.
 
-    tests/soft_roce/figures.py [--rounds 5] [--seconds 1]
+    tests/soft_roce/figures.py [--sizes 65536,262144,1048576] [--rounds 5] [--seconds 1]
 
 Both with 64 messages under way from one hot buffer into another. Emulated processors: the ratios
 tell something, the rates do not. Exit: 0, 3 this machine runs no guests, 4 a program failed.
@@ -24,12 +24,7 @@ _PILOT_RATE = 40e6  # bytes a second, for how many messages make a second
 
 def _pair(bed: Bed, port: int, server: str, client: str) -> str:
     """What the client wrote."""
-    jobs = [bed.start(0, server)]
-    try:
-        bed.await_listener(0, port)
-    except JobFailed as error:
-        raise JobFailed(f"'{server}': {error}{jobs[0].output()}") from None
-    jobs.append(bed.start(1, client))
+    jobs = [bed.start_server(0, server, port), bed.start(1, client)]
     if any(Bed.wait_all(jobs, 60)):
         raise JobFailed("\n".join(job.output() for job in jobs))
     return jobs[1].output()
@@ -48,10 +43,10 @@ def _transport(bed: Bed, size: int, messages: int, rails: int) -> float:
                        f"transport_bw $PEER {flags}")) * size
 
 
-def _measure(bed: Bed, rounds: int, seconds: float) -> None:
+def _measure(bed: Bed, sizes: list[int], rounds: int, seconds: float) -> None:
     print("| bytes | ib_send_bw | transport | ratio | two rails | two rails / one |\n"
           "|---:|---:|---:|---:|---:|---:|")
-    for size in _SIZES:
+    for size in sizes:
         messages = max(64, int(_PILOT_RATE * seconds / size))
         rows = []
         for _ in range(rounds):
@@ -67,15 +62,18 @@ def _measure(bed: Bed, rounds: int, seconds: float) -> None:
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests/soft_roce/figures.py", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default=_SIZES, metavar="BYTES,...",
+                        type=lambda text: [int(word) for word in text.split(",")],
+                        help="of messages (64 KiB, 256 KiB and 1 MiB)")
     parser.add_argument("--rounds", type=int, default=5, help="of which the median is taken (5)")
     parser.add_argument("--seconds", type=float, default=1, help="of each measurement, about (1)")
     options = parser.parse_args(words)
-    if options.rounds < 1 or not 0 < options.seconds < math.inf:
-        parser.error("--rounds and --seconds are above 0")
+    if options.rounds < 1 or not 0 < options.seconds < math.inf or min(options.sizes) < 1:
+        parser.error("--sizes, --rounds and --seconds are above 0")
 
     def body() -> int:
         with Bed() as bed:
-            _measure(bed, options.rounds, options.seconds)
+            _measure(bed, options.sizes, options.rounds, options.seconds)
         return 0
 
     return exit_status("figures", body)

@@ -96,6 +96,33 @@ class PartsTest(unittest.TestCase):
             guest.set_link(0, False)
         guest.end()
 
+    def test_A_guest_loses_no_line_of_which_it_has_read_half_when_a_job_ends(self) -> None:
+        init = (HERE / "guest_init").read_text()
+        script = (init[init.index("serve() {"):init.index("\npoweroff", init.index("serve() {"))])
+        ours, theirs = socket.socketpair()
+        guest = subprocess.Popen(
+            ["busybox", "sh", "-c", f"exchange={self.folder}\nsetsid() {{ sleep 0.2; }}\n{script}"],
+            preexec_fn=lambda: os.dup2(theirs.fileno(), 3), pass_fds=[3])
+        theirs.close()
+        ours.settimeout(20)
+        said = ours.makefile("rw")
+
+        def tell(words: str) -> None:
+            said.write(words)
+            said.flush()
+
+        self.assertEqual(said.readline(), "up\n")
+        tell("run 1\nrun 5")
+        self.assertEqual(said.readline(), "done 1 0\n")
+        tell("1\n")
+        # Expect: the job runs, and the line behind it comes through too.
+        tell("run 2\n")
+        self.assertEqual({said.readline(), said.readline()}, {"done 51 0\n", "done 2 0\n"})
+        ours.shutdown(socket.SHUT_WR)
+        self.assertEqual(guest.wait(20), 0)
+        said.close()
+        ours.close()
+
     # ---- options ----
 
     def test_Options_that_make_no_sense_are_a_matter_of_usage(self) -> None:
@@ -103,7 +130,8 @@ class PartsTest(unittest.TestCase):
                       ["run", "--seconds", "0", "true", "--", "true"],
                       ["run", "--listens", "65536", "true", "--", "true"],
                       ["run", "true"], ["soak.py", "--seconds", "inf"],
-                      ["figures.py", "--seconds", "nan"]]:
+                      ["figures.py", "--seconds", "nan"], ["figures.py", "--sizes", "0"],
+                      ["figures.py", "--sizes", "64K"]]:
             done = subprocess.run([HERE / words[0], *words[1:]], capture_output=True, text=True,
                                   timeout=60)
             self.assertEqual(done.returncode, 2, words)
