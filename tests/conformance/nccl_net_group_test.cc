@@ -49,6 +49,7 @@ constexpr size_t kGroups = 200;
 void send_groups(Net& net, void* comm, std::vector<std::byte>& memory, void* registered,
                  size_t depth) {
   std::vector<std::pair<void*, size_t>> requests;  // and bytes
+  std::vector<size_t> first_of;                    // of each group, its first request
   size_t done = 0;
   const Nanoseconds deadline = now_ns() + 60_s;
   const auto test_oldest = [&] {
@@ -63,7 +64,8 @@ void send_groups(Net& net, void* comm, std::vector<std::byte>& memory, void* reg
     const Group group(number);
     // The memory of the group `depth` before is free again.
     const size_t first = requests.size();
-    while (first - done > (depth - 1) * Group::kMost && now_ns() < deadline)
+    first_of.push_back(first);
+    while (number >= depth && done < first_of[number - depth + 1] && now_ns() < deadline)
       ASSERT_NO_FATAL_FAILURE(test_oldest());
     for (const size_t i : group.send_order()) {
       std::byte* const data = memory.data() + (number % depth * Group::kMost + i) * Group::kRoom;

@@ -18,6 +18,13 @@ if(TARGET noria_nccl_net AND TARGET noria_softverbs)
              SOURCES conformance/nccl_variables_test.cc LIBS noria_nccl_driver noria_spyverbs
              ENVIRONMENT "NORIA_IBVERBS=$<TARGET_FILE:noria_spyverbs>")
 
+  # Over TCP a post moves nothing to its end. The ring takes a minute, too long where a sanitizer
+  # multiplies it.
+  noria_over_tcp_too(nccl_net_test nccl_rails_test nccl_memory_test)
+  if(NOT NORIA_SANITIZE)
+    noria_over_tcp_too(nccl_net_ring_test)
+  endif()
+
   # The tuner, and what it looks for in its process: CUDA's driver, and the NCCL that the logger is of.
   add_library(noria_fake_cuda SHARED support/fake_cuda.c)
   set_target_properties(noria_fake_cuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1)

@@ -5,7 +5,8 @@ if(TARGET noria_softverbs)
             conformance/transport_processes_test.cc conformance/transport_memory_test.cc
             conformance/transport_adaptive_test.cc conformance/transport_staging_test.cc
     WAYS cma:early:1qp cma:late:1qp cma:early:2qp cma:late:4qp shm:late:1qp shm:early:2qp
-         cma:late:2qp:2rails shm:late:5qp:3rails cma:late:3qp:2rails:ib)
+         cma:late:2qp:2rails shm:late:5qp:3rails cma:late:3qp:2rails:ib
+         tcp:early:1qp tcp:late:2qp tcp:late:3qp:2rails)
 
   noria_ways_test(NAME transport_ece_test LABELS conformance transport TIMEOUT 60 LIBS noria_transport
     SOURCES conformance/transport_ece_test.cc WAYS cma:late)
@@ -32,5 +33,5 @@ if(TARGET noria_softverbs)
   noria_ways_test(NAME transport_property LABELS conformance transport TIMEOUT 180 LIBS noria_transport
     SOURCES conformance/transport_property_test.cc ARGUMENTS ${less}
     WAYS cma:early:2qp:4rails cma:late:1qp cma:late:3qp:4rails shm:early:4qp shm:late:5qp:3rails
-         cma:late:2qp:3rails:ib shm:late:1qp:1rails:ib)
+         cma:late:2qp:3rails:ib shm:late:1qp:1rails:ib tcp:late:2qp:3rails)
 endif()

@@ -4,7 +4,7 @@ if(TARGET noria_softverbs)
     SOURCES fault/transport_handshake_test.cc fault/transport_peer_test.cc
             fault/transport_calls_test.cc fault/transport_faults_test.cc
             fault/transport_memory_test.cc fault/transport_events_test.cc
-    WAYS cma:early:1qp cma:late:2qp)
+    WAYS cma:early:1qp cma:late:2qp tcp:late:2qp)
 
   # The seed says how bytes land, and over how many queue pairs. Sanitized, it takes four times as long.
   set(seeds 1000)

@@ -39,6 +39,19 @@ function(noria_ways_test)
   endforeach()
 endfunction()
 
+# noria_over_tcp_too(NAME ...)
+# The same tests once more, in which all bytes between processes go over TCP.
+function(noria_over_tcp_too)
+  foreach(name ${ARGN})
+    get_test_property(${name} ENVIRONMENT environment)
+    get_test_property(${name} LABELS labels)
+    get_test_property(${name} TIMEOUT timeout)
+    add_test(NAME ${name}_tcp_early COMMAND ${name})
+    set_tests_properties(${name}_tcp_early PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+                         ENVIRONMENT "${environment};NORIA_SOFT_COPY=tcp")
+  endforeach()
+endfunction()
+
 # noria_soft_test(NAME name SOURCES ... TIMEOUT s LABELS conformance|fault [WAYS ...] [ENVIRONMENT ...])
 # What asks verbs of the software HCA, in all of its ways.
 function(noria_soft_test)
