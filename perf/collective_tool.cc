@@ -1,6 +1,8 @@
 #include "perf/collective_tool.hpp"
 
 #include <cstdlib>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "perf/command_line.hpp"
@@ -21,18 +23,23 @@ int launched_rank(const Params& params) {
   return 0;
 }
 
-// The GPU goes before the communicator, and stays behind it.
+// The GPU goes before the communicator, and stays behind it. `shows` is null where another process
+// shows this one's failure.
 template <class Join>
 Exit run_rank(const CollectiveKind& kind, const BenchOptions& options, const Params& params,
-              int rank_here, const std::string& note, const Join& join) {
+              int rank_here, const char* shows, const std::string& note, const Join& join) {
   const uint64_t bytes = options.sweep.max_bytes;
-  if (!options.is_on_device()) {
-    Communicator comm = join(std::nullopt);
-    return run_bench(kind, options, comm, *host_memory(bytes), "", note);
-  }
-  const std::unique_ptr<CudaLane> lane = CudaLane::of_rank(params, rank_here);
-  Communicator comm = join(lane->device().ordinal());
-  return run_bench(kind, options, comm, *device_memory(*lane, bytes), lane->device().name(), note);
+  std::unique_ptr<CudaLane> lane;
+  if (options.is_on_device()) lane = CudaLane::of_rank(params, rank_here);
+  std::optional<int32_t> gpu;
+  if (lane != nullptr) gpu = lane->device().ordinal();
+  Communicator comm = join(gpu);
+  const auto bench = [&] {
+    if (lane == nullptr) return run_bench(kind, options, comm, *host_memory(bytes), "", note);
+    return run_bench(kind, options, comm, *device_memory(*lane, bytes), lane->device().name(),
+                     note);
+  };
+  return shows != nullptr ? show_failure_first(shows, bench) : bench();
 }
 
 int body(const CollectiveKind& kind, int argc, char** argv) {
@@ -58,12 +65,12 @@ int body(const CollectiveKind& kind, int argc, char** argv) {
   settle(options);
   require_writable(options.json_file);
   if (launched)
-    return static_cast<int>(run_rank(kind, options, params, launched_rank(params), "",
+    return static_cast<int>(run_rank(kind, options, params, launched_rank(params), kind.tool, "",
                                      [](auto gpu) { return Communicator(gpu); }));
   const std::string note = limit_to_memory(options, options.local_ranks);
   const auto result = run_local_ranks(
       {.tool = kind.tool, .size = options.local_ranks, .environment = {}}, [&](LocalRank& rank) {
-        return run_rank(kind, options, params, rank.rank(), note,
+        return run_rank(kind, options, params, rank.rank(), nullptr, note,
                         [&rank](auto gpu) { return Communicator(rank, gpu); });
       });
   return static_cast<int>(result.exit);

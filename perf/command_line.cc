@@ -119,7 +119,7 @@ int run_tool(const char* name, const std::function<int(int argc, char** argv)>& 
     require_printed();
     return exit;
   } catch (const ToolError& error) {
-    std::fprintf(stderr, "%s: %s\n", name, error.what());
+    error.show(name);
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "%s: out of memory; ask for smaller sizes or fewer ranks\n", name);

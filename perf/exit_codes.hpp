@@ -9,6 +9,7 @@
 
 #include <noria/noria.h>
 
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 
@@ -38,9 +39,28 @@ class ToolError : public std::runtime_error {
   ToolError(Exit code, const std::string& text) : std::runtime_error(text), code_(code) {}
   Exit code() const { return code_; }
 
+  // The line, unless it was shown before. `who` is the tool, or its rank.
+  void show(const std::string& who) const {
+    if (!is_shown_) std::fprintf(stderr, "%s: %s\n", who.c_str(), what());
+    is_shown_ = true;
+  }
+
  private:
   Exit code_;
+  mutable bool is_shown_ = false;
 };
+
+// Runs what works with queue pairs that others hold: a failure is shown, and then thrown on. To give
+// them back may take a minute where their port is dead, and nobody should wait for the reason.
+template <class Body>
+auto show_failure_first(const std::string& who, Body body) {
+  try {
+    return body();
+  } catch (const ToolError& error) {
+    error.show(who);
+    throw;
+  }
+}
 
 // One line, whatever characters the value has that it names.
 inline ToolError usage_error(const std::string& text) {

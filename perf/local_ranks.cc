@@ -271,7 +271,7 @@ class Collector {
     exit = body(rank);
     require_printed();
   } catch (const ToolError& error) {
-    std::fprintf(stderr, "%s: rank %d: %s\n", job.tool, rank.rank(), error.what());
+    error.show(std::string(job.tool) + ": rank " + std::to_string(rank.rank()));
     exit = error.code();
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "%s: rank %d: out of memory; ask for smaller sizes or fewer ranks\n",

@@ -5,7 +5,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "bucketing/tcp.hpp"
 
@@ -88,6 +90,7 @@ void NetControl::send(std::string_view text) {
 }
 
 void NetControl::send_failure(const ToolError& error) {
+  if (std::exchange(has_failed_, true)) return;
   const std::string_view text(error.what());
   const Header header{kMagic, kFailure, static_cast<uint32_t>(error.code()),
                       static_cast<uint32_t>(text.size())};
@@ -113,6 +116,8 @@ Fd listen_for_client(uint16_t port) {
   return std::move(*listener);
 }
 
+namespace {
+
 NetControl accept_client(const Fd& listener) {
   while (true) {
     pollfd ready{.fd = listener.get(), .events = POLLIN, .revents = 0};
@@ -122,6 +127,33 @@ NetControl accept_client(const Fd& listener) {
     bucketing::tune(client);
     const std::string name = "the client at " + bucketing::peer_address(client).text();
     return NetControl(std::move(client), name);
+  }
+}
+
+// Its first word. A failure before anything was asked is a stranger's, whatever its exit code.
+std::string what_is_asked(NetControl& control) {
+  constexpr Nanoseconds kTimeToAsk = 2_s;
+  try {
+    return control.receive(kTimeToAsk);
+  } catch (const ToolError& error) {
+    throw ToolError(Exit::peer, error.what());
+  }
+}
+
+}  // namespace
+
+NetControl wait_for_client(const Fd& listener, const char* tool,
+                           const std::function<void(NetControl&, const std::string&)>& takes) {
+  while (true) {
+    NetControl control = accept_client(listener);
+    try {
+      takes(control, what_is_asked(control));
+      return control;
+    } catch (const ToolError& error) {
+      control.send_failure(error);
+      if (error.code() != Exit::peer) throw;
+      std::fprintf(stderr, "%s: %s; waits for another\n", tool, error.what());
+    }
   }
 }
 

@@ -1,13 +1,13 @@
 // The two sides of a measurement beside what they measure: a socket that carries short texts, and
 // tells when the other side failed or is gone.
 //
-// Frames are a kind, an exit code and a text. All waits have a bound but accept_client()'s: that is
-// what a server does.
+// Frames are a kind, an exit code and a text. All waits have a bound but a server's for a client.
 //
 // Threads: one at a time.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -33,7 +33,7 @@ class NetControl {
     receive();
   }
 
-  // The last word, to a peer that may be gone.
+  // The last word, to a peer that may be gone; said once.
   void send_failure(const ToolError& error);
   // Returns at once while the other side has said nothing, or no more than a text; throws as
   // receive() otherwise.
@@ -51,22 +51,35 @@ class NetControl {
 
   Fd socket_;
   std::string peer_;
+  bool has_failed_ = false;
 };
 
 // Runs one side; what it throws, the other side hears.
 template <class Side>
-void with_news(NetControl& control, Side side) {
+auto with_news(NetControl& control, Side side) {
   try {
-    side();
+    return side();
   } catch (const ToolError& error) {
     control.send_failure(error);
     throw;
   }
 }
 
+// The same for what works with queue pairs: of a failure both sides hear before they are given back
+// (show_failure_first). `tool` is null where this side says nothing itself.
+template <class Work>
+auto use_links(NetControl& control, const char* tool, Work work) {
+  const auto use = [&] { return with_news(control, work); };
+  return tool != nullptr ? show_failure_first(tool, use) : use();
+}
+
 // On every interface.
 Fd listen_for_client(uint16_t port);
-NetControl accept_client(const Fd& listener);
+// The first client whose first word `takes` takes. It throws ToolError (peer) for any other, which is
+// refused with a line on both sides, and does not hold up the next one for longer than it may think
+// about its first word; of another code ends the wait.
+NetControl wait_for_client(const Fd& listener, const char* tool,
+                           const std::function<void(NetControl&, const std::string&)>& takes);
 // `advice` ends the failure: what has to run there.
 NetControl connect_to_server(const std::string& host, uint16_t port, const std::string& advice);
 

@@ -72,9 +72,6 @@ constexpr Terms kTerms[] = {
     {"-n", "iterations"}, {"-D", "seconds"},        {"-b", "is_bidirectional"},
     {"-t", "depth"},      {"--buffers", "buffers"}, {"-q", "connections"}};
 
-// What a client has to say what it wants; a stranger holds up the next one no longer.
-constexpr Nanoseconds kTimeToAsk = 2_s;
-
 Json terms_of(const Options& options) {
   return {{"test", options.test},
           {"size", options.size},
@@ -98,19 +95,11 @@ bool are_possible(const Options& options) {
          options.connections <= kMostConnections;
 }
 
-// Its first word. A failure before anything was asked is a stranger's, whatever its exit code.
-std::string what_is_asked(NetControl& control) {
-  try {
-    return control.receive(kTimeToAsk);
-  } catch (const ToolError& error) {
-    throw ToolError(Exit::peer, error.what());
-  }
-}
-
 // What the client asks of both sides. Throws ToolError: peer for a stranger, usage where the server
 // was given something else.
-Options take_terms(NetControl& control, const CLI::App& app, Options options) {
-  const Json theirs = Json::parse(what_is_asked(control), nullptr, false);
+Options take_terms(const NetControl& control, const std::string& asked, const CLI::App& app,
+                   Options options) {
+  const Json theirs = Json::parse(asked, nullptr, false);
   const Json mine = terms_of(options);
   const ToolError is_other(Exit::peer, control.peer() + " is a net_perf of another version");
   for (const Terms& term : kTerms) {
@@ -218,16 +207,18 @@ std::vector<NetLink> set_up(const NetPlugin& plugin, NetControl& control, const 
 void serve(NetControl& control, const Options& options) {
   const NetPlugin plugin(options.choice);
   std::vector<NetLink> links = set_up(plugin, control, options, false);
-  for (const uint64_t bytes : options.sizes()) {
-    const NetProgress silent = [](double) {};
-    RateRow row;
-    if (options.is_latency())
-      measure_latency(links.front(), control, bytes, options.length(), false, silent);
-    else
-      row = measure_rate(links, control, bytes, options.length(), silent);
-    control.send(Json{{"peak", row.peak}, {"average", row.average}}.dump());
-    control.receive();
-  }
+  use_links(control, options.local_ends == 0 ? kName : nullptr, [&] {
+    for (const uint64_t bytes : options.sizes()) {
+      const NetProgress silent = [](double) {};
+      RateRow row;
+      if (options.is_latency())
+        measure_latency(links.front(), control, bytes, options.length(), false, silent);
+      else
+        row = measure_rate(links, control, bytes, options.length(), silent);
+      control.send(Json{{"peak", row.peak}, {"average", row.average}}.dump());
+      control.receive();
+    }
+  });
 }
 
 void ask(NetControl& control, const Options& options) {
@@ -236,37 +227,24 @@ void ask(NetControl& control, const Options& options) {
   if (*plugin.notice() != '\0') std::fprintf(stderr, "%s: %s\n", kName, plugin.notice());
   std::vector<NetLink> links = set_up(plugin, control, options, true);
   Report report(options, plugin, control.peer());
-  for (const uint64_t bytes : options.sizes()) {
-    const NetProgress progress = [&](double percent) { report.progress(bytes, percent); };
-    if (options.is_latency()) {
-      report.add(latency_row(
-          bytes, measure_latency(links.front(), control, bytes, options.length(), true, progress)));
-      control.receive();
-    } else {
-      RateRow row = measure_rate(links, control, bytes, options.length(), progress);
-      const Json theirs = Json::parse(control.receive(), nullptr, false);
-      row.peak += theirs.value("peak", 0.0);
-      row.average += theirs.value("average", 0.0);
-      report.add(row);
+  use_links(control, kName, [&] {
+    for (const uint64_t bytes : options.sizes()) {
+      const NetProgress progress = [&](double percent) { report.progress(bytes, percent); };
+      if (options.is_latency()) {
+        report.add(latency_row(bytes, measure_latency(links.front(), control, bytes,
+                                                      options.length(), true, progress)));
+        control.receive();
+      } else {
+        RateRow row = measure_rate(links, control, bytes, options.length(), progress);
+        const Json theirs = Json::parse(control.receive(), nullptr, false);
+        row.peak += theirs.value("peak", 0.0);
+        row.average += theirs.value("average", 0.0);
+        report.add(row);
+      }
+      control.send("next");
     }
-    control.send("next");
-  }
+  });
   report.end();
-}
-
-// The first client that asks for what can be. Each other one is refused with a line on both sides.
-NetControl wait_for_client(const Fd& listener, const CLI::App& app, Options* options) {
-  while (true) {
-    NetControl control = accept_client(listener);
-    try {
-      *options = take_terms(control, app, *options);
-      return control;
-    } catch (const ToolError& error) {
-      control.send_failure(error);
-      if (error.code() != Exit::peer) throw;
-      std::fprintf(stderr, "%s: %s; waits for another\n", kName, error.what());
-    }
-  }
 }
 
 // ---- both on this machine -----------------------------------------------------------------------
@@ -305,7 +283,8 @@ class LocalServer {
   static Exit run(Fd socket, const CLI::App& app, const Options& options) {
     NetControl control(std::move(socket), "the tool");
     try {
-      with_news(control, [&] { serve(control, take_terms(control, app, options)); });
+      with_news(control,
+                [&] { serve(control, take_terms(control, control.receive(), app, options)); });
     } catch (const ToolError& error) {
       return error.code();
     } catch (const std::exception& error) {
@@ -397,7 +376,10 @@ int body(int argc, char** argv) {
     const Fd listener = listen_for_client(options.port);
     std::printf("# %s waits for a client on port %u\n", kName, unsigned{options.port});
     std::fflush(stdout);
-    NetControl control = wait_for_client(listener, app, &options);
+    NetControl control =
+        wait_for_client(listener, kName, [&](NetControl& client, const std::string& asked) {
+          options = take_terms(client, asked, app, options);
+        });
     with_news(control, [&] { serve(control, options); });
   }
   return 0;

@@ -125,6 +125,18 @@ std::string own_address(const Options& options) {
   return interface->host;
 }
 
+// What both sides must have been given alike. Who says anything else first is a stranger.
+std::string terms_of(const Options& options) {
+  return "--bytes " + std::to_string(options.bytes) + " --messages " +
+         std::to_string(options.messages) + " --rails " + std::to_string(options.rails);
+}
+
+void expect_own_terms(const NetControl& client, const std::string& asked, const Options& options) {
+  if (asked == terms_of(options)) return;
+  throw ToolError(Exit::peer, client.peer() + " asks for '" + printable(asked) +
+                                  "', where the receiver has '" + terms_of(options) + "'");
+}
+
 void receive(NetControl& peer, const Options& options) {
   const Endpoint end(options.bytes, options.rails, true);
   const std::string address = own_address(options);
@@ -141,10 +153,13 @@ void receive(NetControl& peer, const Options& options) {
   });
   Window window(*connection);
   const uint64_t goal = kWarmups + options.messages;
-  end.poll_to(goal, [&] {
-    return window.advance(goal, [&] { return connection->try_recv(end.region, 0, options.bytes); });
+  use_links(peer, options.serves ? kName : nullptr, [&] {
+    end.poll_to(goal, [&] {
+      return window.advance(goal,
+                            [&] { return connection->try_recv(end.region, 0, options.bytes); });
+    });
+    peer.send("");  // the sender may close
   });
-  peer.send("");  // the sender may close
 }
 
 // Messages a second.
@@ -171,12 +186,14 @@ double send(NetControl& peer, const Options& options) {
                             [&] { return connection->try_send(end.region, 0, options.bytes); });
     });
   };
-  send_to(kWarmups);
-  const Nanoseconds start = now_ns();
-  send_to(kWarmups + options.messages);
-  const Nanoseconds time = now_ns() - start;
-  peer.receive();
-  return static_cast<double>(options.messages) * 1e9 / static_cast<double>(time);
+  return use_links(peer, kName, [&] {
+    send_to(kWarmups);
+    const Nanoseconds start = now_ns();
+    send_to(kWarmups + options.messages);
+    const Nanoseconds time = now_ns() - start;
+    peer.receive();
+    return static_cast<double>(options.messages) * 1e9 / static_cast<double>(time);
+  });
 }
 
 double send_to_child(const Options& options) {
@@ -205,8 +222,7 @@ int body(int argc, char** argv) {
       "Prints one number: messages a second that the transport carries between two processes,\n"
       "64 under way, from one hot buffer into another.\n"
       "  transport_bw             both on this machine\n"
-      "  transport_bw --serve     the receiver: waits for a sender, once; its flags are the "
-      "sender's\n"
+      "  transport_bw --serve     the receiver: waits for a sender with the same flags, once\n"
       "  transport_bw HOST        the sender\n"
       "Exit: 0, 2 usage, 3 no device, 4 the other process was lost.",
       kName);
@@ -229,7 +245,12 @@ int body(int argc, char** argv) {
 
   if (options.serves) {
     const Fd listener = listen_for_client(options.port);
-    NetControl control = accept_client(listener);
+    std::printf("# %s waits for a sender on port %u\n", kName, unsigned{options.port});
+    std::fflush(stdout);
+    NetControl control =
+        wait_for_client(listener, kName, [&](const NetControl& client, const std::string& asked) {
+          expect_own_terms(client, asked, options);
+        });
     with_news(control, [&] { receive(control, options); });
     return 0;
   }
@@ -239,7 +260,10 @@ int body(int argc, char** argv) {
   } else {
     NetControl control =
         connect_to_server(options.host, options.port, "is transport_bw --serve running there?");
-    with_news(control, [&] { rate = send(control, options); });
+    with_news(control, [&] {
+      control.send(terms_of(options));
+      rate = send(control, options);
+    });
   }
   std::printf("%.6g\n", rate);
   return 0;

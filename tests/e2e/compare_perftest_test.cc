@@ -70,6 +70,29 @@ TEST(Transport_bw, Prints_how_many_messages_a_second_it_carried) {
   EXPECT_GT(std::stod(end.out), 0);
 }
 
+TEST(Transport_bw, A_receiver_sends_away_who_asks_for_something_else_and_serves_the_next) {
+  const Environment environment{{"PATH", NORIA_BIN_DIR ":/usr/bin:/bin"},
+                                {"NORIA_SOCKET_IFNAME", "lo"}};
+  const std::string port = std::to_string(free_port());
+  const auto words = [&](const char* side, const char* messages) {
+    return std::vector<std::string>{"noria_soft", "transport_bw", side,    "-p",
+                                    port,         "--messages",   messages};
+  };
+  RunningTool receiver(words("--serve", "20"), environment);
+  ASSERT_TRUE(receiver.prints("waits for a sender"));
+  const ToolEnd stranger = run_tool_to_end(words("127.0.0.1", "10"), environment);
+  const ToolEnd sender = run_tool_to_end(words("127.0.0.1", "20"), environment);
+  // Expect: both sides name what each has, and the right one is served.
+  EXPECT_EQ(stranger.exit_code, 4) << stranger.err;
+  EXPECT_EQ(sender.exit_code, 0) << sender.err;
+  const ToolEnd end = receiver.end();
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  for (const std::string& said : {stranger.err, end.err}) {
+    EXPECT_NE(said.find("--messages 10 "), std::string::npos) << said;
+    EXPECT_NE(said.find("--messages 20 "), std::string::npos) << said;
+  }
+}
+
 TEST(Transport_bw, A_sender_without_a_receiver_says_what_has_to_run_there) {
   const ToolEnd end = run_tool_to_end({"transport_bw", "127.0.0.1", "-p", "1"});
   EXPECT_EQ(end.exit_code, 4);

@@ -14,6 +14,8 @@ if(TARGET noria_perf_pure)
              LIBS noria_perf_pure)
   noria_test(NAME perf_machine_check_test LABELS unit SOURCES unit/perf_machine_check_test.cc
              LIBS noria_machine_check noria_tuner)
+  noria_test(NAME perf_exit_codes_test LABELS unit SOURCES unit/perf_exit_codes_test.cc
+             LIBS noria_perf_pure)
   noria_test(NAME perf_table_test LABELS unit SOURCES unit/perf_table_test.cc LIBS noria_perf_pure)
   noria_test(NAME perf_nccl_tests_text_test LABELS unit SOURCES unit/perf_nccl_tests_text_test.cc
              LIBS noria_perf_pure)
