@@ -260,7 +260,7 @@ void TcpNetwork::pump_locked() {
     current_.clear();
     for (const auto& each : connections_) current_.push_back(each.get());
   }
-  changed_qps_.take([this](size_t word, uint64_t bits) NORIA_REQUIRES(pump_) {
+  changed_qps_.take([this](size_t word, uint64_t bits) NORIA_NO_THREAD_SAFETY_ANALYSIS {
     for (const TcpConnection* each : current_)
       if (each->target_ != nullptr) each->target_->note(word, bits);
   });
