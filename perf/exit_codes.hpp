@@ -50,8 +50,8 @@ class ToolError : public std::runtime_error {
   mutable bool is_shown_ = false;
 };
 
-// Runs what works with queue pairs that others hold: a failure is shown, and then thrown on. To give
-// them back may take a minute where their port is dead, and nobody should wait for the reason.
+// Runs what works with queue pairs that its caller holds: a failure is shown, then thrown on. To
+// give them back may take a minute where their port is dead, and nobody should wait for the reason.
 template <class Body>
 auto show_failure_first(const std::string& who, Body body) {
   try {

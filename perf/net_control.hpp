@@ -75,9 +75,9 @@ auto use_links(NetControl& control, const char* tool, Work work) {
 
 // On every interface.
 Fd listen_for_client(uint16_t port);
-// The first client whose first word `takes` takes. It throws ToolError (peer) for any other, which is
-// refused with a line on both sides, and does not hold up the next one for longer than it may think
-// about its first word; of another code ends the wait.
+// The first client whose first word `takes` takes. It throws ToolError for any other: of code peer
+// that one is refused with a line on both sides, and the next one waits no longer than the time to
+// say a first word; of another code it ends the wait.
 NetControl wait_for_client(const Fd& listener, const char* tool,
                            const std::function<void(NetControl&, const std::string&)>& takes);
 // `advice` ends the failure: what has to run there.

@@ -1,8 +1,9 @@
 // InterfaceRule: which network interfaces NORIA_SOCKET_IFNAME asks for, and which it prefers.
 //
-// A list of names or prefixes, in order of preference; a leading '=' asks for whole names, a leading
-// '^' for all others. Where nothing is named, or only what is not wanted: first what is neither
-// virtual nor the loopback, then virtual ones (docker, virbr, veth, br-), then the loopback.
+// A list of names or prefixes, in order of preference; a leading '=' asks for whole names, a
+// leading '^' for all others. Where nothing is named, or only what is not wanted: first what is
+// neither virtual nor the loopback, then virtual ones (docker, virbr, veth, br-), then the
+// loopback.
 //
 // Threads: a value; it refers to the text that it was made of.
 #pragma once

@@ -17,9 +17,9 @@
 //   Silence     A connection that ended, or whose other host is silent, lets requests wait for as
 //               long as their queue pair says; then they fail as retried in vain
 //               (tcp_initiator.hpp).
-//   Strangers   Only processes are served that a path of ours has named, by host and slot, each over
-//               one connection. Who calls from another host, does not say hello in time or says
-//               something else is dropped, and so is the oldest of too many.
+//   Strangers   Only processes are served that a path of ours has named, by host and slot, each
+//               over one connection. Who calls from another host, does not say hello in time or
+//               says something else is dropped, and so is the oldest of too many.
 //
 // Who reads: whoever polls a completion queue, and the service thread, which sleeps on the sockets.
 // While somebody polls, it is not woken by what comes. Nothing is left behind by a kill.
