@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cinttypes>
+#include <iterator>
 
 #include "base/dl.hpp"
 #include "base/log.hpp"
@@ -56,11 +56,9 @@ void add_shipped(const tuner::Hardware& hardware, tuner::Table* table) {
       continue;
     }
     all += shipped->rows.size();
-    for (tuner::Row& row : shipped->rows) {
-      if (!is_for(row, hardware)) continue;
-      table->rows.push_back(std::move(row));
-      ++kept;
-    }
+    keep_rows_for(hardware, &*shipped);
+    kept += shipped->rows.size();
+    std::move(shipped->rows.begin(), shipped->rows.end(), std::back_inserter(table->rows));
   }
   log(LogLevel::info, "noria: of the tables that came with it %zu of %zu rows are for %s", kept,
       all, text_of(hardware).c_str());
@@ -95,11 +93,11 @@ Tuning Tuning::load(const Params& params, const tuner::Hardware& hardware) {
           table.failure().c_str());
       return tuning;
     }
-    const size_t all = table->rows.size();
     tuning.table = std::move(*table);
-    std::erase_if(tuning.table.rows, [&](const tuner::Row& row) { return !is_for(row, hardware); });
-    log(LogLevel::info, "noria: %s: %zu of %zu rows are for %s", params.tuner_table.c_str(),
-        tuning.table.rows.size(), all, text_of(hardware).c_str());
+    const size_t others = keep_rows_for(hardware, &tuning.table);
+    const size_t kept = tuning.table.rows.size();
+    log(LogLevel::info, "noria: %s: %zu of %zu rows are for %s", params.tuner_table.c_str(), kept,
+        kept + others, text_of(hardware).c_str());
   }
   add_shipped(hardware, &tuning.table);
   tuning.fingerprint = tuner::fingerprint_of(tuning.table);

@@ -25,6 +25,8 @@ void add(const Range& range, Fingerprint* out) {
 
 }  // namespace
 
+bool says_modelled(std::string_view provenance) { return provenance.starts_with("modelled"); }
+
 Result<Table, std::string> read_table(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
@@ -57,6 +59,10 @@ bool is_for(const Row& row, const Hardware& hardware) {
   return fits(row.link, hardware.link) && row.nics.has(hardware.nics) &&
          (!row.gpu || row.gpu == hardware.gpu) &&
          (is_any_version || (hardware.nccl_version != 0 && row.nccl.has(hardware.nccl_version)));
+}
+
+size_t keep_rows_for(const Hardware& hardware, Table* table) {
+  return std::erase_if(table->rows, [&](const Row& row) { return !is_for(row, hardware); });
 }
 
 std::string text_of(const Hardware& hardware) {

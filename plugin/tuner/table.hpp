@@ -58,7 +58,8 @@ struct Row {
   double fixed_us = 0, us_per_mib = 0;
   std::string provenance;  // which measurement, where, when; "modelled" where there is none
 
-  // Nobody measured this choice there: it counts only against another that is predicted too.
+  // Nobody measured this choice there (says_modelled): it counts only against another that is
+  // predicted too.
   bool is_modelled = false;
 
   double max_regret = 0;  // of its table
@@ -69,6 +70,9 @@ struct Row {
     return fixed_us + us_per_mib * static_cast<double>(bytes_of_message) / (1024.0 * 1024.0);
   }
 };
+
+// Whether a provenance begins with the word for what nobody measured.
+bool says_modelled(std::string_view provenance);
 
 // A value of NCCL's own model that is another here: by its place among the doubles of
 // abi::TunerConstants.
@@ -120,6 +124,9 @@ struct Hardware {
 
 bool is_for(const Row& row, const Hardware& hardware);
 std::string text_of(const Hardware& hardware);  // "8 NICs of ib400, hopper, NCCL 2.30.7"
+
+// Takes the rows for other hardware out, and answers how many these were.
+size_t keep_rows_for(const Hardware& hardware, Table* table);
 
 // Of all that choices depend on, communicator aside: 0 for a table that chooses nothing.
 uint64_t fingerprint_of(const Table& table);

@@ -197,7 +197,7 @@ const Column kColumns[]{
     {"provenance",
      [](View text, Row* row) {
        row->provenance = text;
-       row->is_modelled = text.starts_with("modelled");
+       row->is_modelled = says_modelled(text);
        return !text.empty();
      },
      [](const Row& row) { return row.provenance; },
