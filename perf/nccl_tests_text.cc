@@ -136,11 +136,18 @@ Columns columns_of(std::string_view titles) {
           titles.find("algbw", first + 1) != std::string_view::npos};
 }
 
+// Of NCCL_ALGO or NCCL_PROTO.
+struct Setting {
+  std::string value;
+  bool is_for_one_run = false;  // else until it is set anew
+};
+
 // Facts of the lines around a table.
 struct Facts {
   uint64_t ranks = 0;
   std::set<std::string> hosts;
-  std::string gpu, nccl_version, collective, algorithm, protocol;
+  std::string gpu, nccl_version, collective;
+  Setting algorithm, protocol;
 };
 
 class Parser {
@@ -181,8 +188,8 @@ class Parser {
     table.collective = facts_.collective;
     table.gpu = facts_.gpu;
     table.nccl_version = facts_.nccl_version;
-    table.algorithm = facts_.algorithm;
-    table.protocol = facts_.protocol;
+    table.algorithm = facts_.algorithm.value;
+    table.protocol = facts_.protocol.value;
     log_.tables.push_back(std::move(table));
     pending_ = nullptr;
     is_table_open_ = true;
@@ -245,7 +252,6 @@ class Parser {
                                      R"(alltoall|sendrecv|gather|scatter|hypercube)_perf)");
     static const std::regex kVersion(R"(NCCL version (\d+\.\d+\.\d+))");
     static const std::regex kLibrary(R"(nccl-library=(\d+))");
-    static const std::regex kChoice(R"(\b(?:NCCL_)?(ALGO|PROTO)=\"?([\w^,:;]+))");
     static const std::regex kChosen(R"((\d+) Bytes -> Algo (\w+) proto (\w+))");
     if (line.size() > kLongestFact) return;
     std::smatch match;
@@ -256,12 +262,28 @@ class Parser {
       take_program(match[1]);
     if (std::regex_search(line, match, kVersion)) facts_.nccl_version = match[1];
     if (std::regex_search(line, match, kLibrary)) facts_.nccl_version = version_of(match[1]);
-    for (std::sregex_iterator choice(line.begin(), line.end(), kChoice), end; choice != end;
-         ++choice)
-      ((*choice)[1] == "ALGO" ? facts_.algorithm : facts_.protocol) = (*choice)[2];
+    take_settings(line);
     if (line.find("Bytes -> Algo") != std::string::npos && std::regex_search(line, match, kChosen))
       take_chosen(match);
-    if (line.starts_with("### ")) is_table_open_ = false;  // headerless runs, one behind the other
+  }
+
+  // What a heading says holds below it, to the next one, and what is exported to the shell's end;
+  // a command's variables, and what NCCL says of them, are those of one run.
+  void take_settings(const std::string& line) {
+    static const std::regex kSetting(
+        R"(\b(?:NCCL_)?(ALGO|PROTO)(?:=\"?| set by environment to )([\w^,:;]+))");
+    const bool is_heading = line.starts_with("### ");
+    if (is_heading) {
+      is_table_open_ = false;  // headerless runs, one behind the other
+      facts_.algorithm = facts_.protocol = {};
+    }
+    const bool is_for_one_run = !is_heading && line.find("export ") == std::string::npos;
+    for (std::sregex_iterator found(line.begin(), line.end(), kSetting), end; found != end; ++found)
+      ((*found)[1] == "ALGO" ? facts_.algorithm : facts_.protocol) = {(*found)[2], is_for_one_run};
+  }
+  void end_run() {
+    for (Setting* setting : {&facts_.algorithm, &facts_.protocol})
+      if (setting->is_for_one_run) *setting = {};
   }
 
   // Two programs that announce themselves before the first has titles print at once.
@@ -279,6 +301,7 @@ class Parser {
     if (!log_.tables.empty()) log_.tables.back().has_end = true;
     is_table_open_ = false;
     pending_ = nullptr;
+    end_run();
   }
   void take_rank(const std::smatch& match) {
     uint64_t rank = 0;

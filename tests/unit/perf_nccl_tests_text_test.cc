@@ -115,6 +115,27 @@ TEST(Nccl_tests_text, Tables_one_behind_the_other_are_told_apart) {
   EXPECT_EQ(bare.tables[1].protocol, "LL");
 }
 
+TEST(Nccl_tests_text, A_setting_is_of_its_run_of_its_heading_or_of_its_export) {
+  const auto settings_of = [](const std::string& text) {
+    std::string all;
+    for (const LoggedTable& table : parse_nccl_tests(text).tables)
+      all += "[" + table.algorithm + "/" + table.protocol + "]";
+    return all;
+  };
+  const std::string run = run_of(kRow);
+  EXPECT_EQ(settings_of("# NCCL_ALGO=Ring NCCL_PROTO=LL\n" + run + run), "[Ring/LL][/]");
+  EXPECT_EQ(settings_of("$ NCCL_ALGO=Ring ./all_reduce_perf\n" + run + "$ ./x\n" + run),
+            "[Ring/][/]");
+  EXPECT_EQ(settings_of("### C: NCCL_PROTO=LL\n" + run + run + "### A: DEFAULT\n" + run),
+            "[/LL][/LL][/]");
+  EXPECT_EQ(settings_of(run + "export NCCL_ALGO=RING\n" + run + run), "[/][RING/][RING/]");
+  EXPECT_EQ(settings_of("export NCCL_ALGO=Ring\n" + run + "export NCCL_ALGO=Tree\n" + run),
+            "[Ring/][Tree/]");
+  // As NCCL says it, with NCCL_DEBUG=INFO.
+  EXPECT_EQ(settings_of("north:11:11 [0] NCCL INFO NCCL_PROTO set by environment to LL128\n" + run),
+            "[/LL128]");
+}
+
 TEST(Nccl_tests_text, The_program_is_inferred_where_only_an_all_reduce_can_be_meant) {
   const std::string row = " 1048576 262144 float sum -1 50 20.97 36.70 0 50 20.97 36.70 0\n";
   EXPECT_EQ(only_table(kTitles + row).collective, "all_reduce");
