@@ -14,8 +14,10 @@ constexpr double kNoise = 0.03;
 // A line has two parameters and a place to begin; each has to explain as much as a size that is off
 // by twice the noise.
 constexpr double kPriceOfLine = 6;
-constexpr size_t kFewestSizes = 3;  // of a line: two are always met
-constexpr int kRounds = 6;          // of reweighting; what moves after that is below the noise
+// Of a line: two sizes are always met. But where each was timed twice, that they are off the line of
+// the others is no outlier: a change of algorithm may stand for one octave.
+constexpr size_t kFewestSizes = 3, kFewestTimes = 4;
+constexpr int kRounds = 6;  // of reweighting; what moves after that is below the noise
 
 // Huber's loss of an error in units of the noise.
 double loss_of(double relative_error) {
@@ -100,7 +102,11 @@ std::vector<LinePiece> fit_pieces(std::vector<TimedSize> times) {
   const std::vector<size_t> begins = begins_of(times);
   const size_t sizes = begins.size() - 1;
   if (sizes < 2) return {};
-  const size_t fewest = std::min(kFewestSizes, sizes);
+  const auto is_enough = [&](size_t from, size_t to) {
+    const size_t here = to - from;
+    return here >= std::min(kFewestSizes, sizes) ||
+           (here == 2 && begins[to] - begins[from] >= kFewestTimes);
+  };
 
   // best[i]: the least loss of the first i sizes, by a last line over the sizes from `from` on.
   struct Best {
@@ -110,9 +116,9 @@ std::vector<LinePiece> fit_pieces(std::vector<TimedSize> times) {
   };
   std::vector<Best> best(sizes + 1);
   best[0].loss = 0;
-  for (size_t to = fewest; to <= sizes; ++to) {
-    for (size_t from = 0; from + fewest <= to; ++from) {
-      if (!std::isfinite(best[from].loss)) continue;
+  for (size_t to = 2; to <= sizes; ++to) {
+    for (size_t from = 0; from + 2 <= to; ++from) {
+      if (!std::isfinite(best[from].loss) || !is_enough(from, to)) continue;
       const Fitted fitted =
           fit_line(std::span(times).subspan(begins[from], begins[to] - begins[from]));
       const double loss = best[from].loss + fitted.loss + kPriceOfLine;

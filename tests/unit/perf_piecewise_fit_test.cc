@@ -55,6 +55,17 @@ TEST(Piecewise_fit, An_outlier_does_not_move_the_line) {
   EXPECT_NEAR(errors_of(pieces, times)[11], 0.75, 0.01);
 }
 
+TEST(Piecewise_fit, What_two_sizes_show_twice_is_no_outlier) {
+  auto times = timed(28, straight);
+  times[26].us *= 3;
+  times[27].us *= 3;
+  const auto once = times;
+  times.insert(times.end(), once.begin(), once.end());
+  const auto pieces = fit_pieces(times);
+  ASSERT_EQ(pieces.size(), 2u);
+  EXPECT_NEAR(pieces[1].line.us(once[27].bytes), once[27].us, 1e-3 * once[27].us);
+}
+
 TEST(Piecewise_fit, No_part_is_ever_negative) {
   // Faster with size, as a first call that loads code: all of it is fixed cost.
   const auto falling = fit_pieces({{8, 40}, {16, 30}, {32, 20}});
