@@ -1,11 +1,13 @@
 // What NCCL chose where a log does not say it, by its own cost model (plugin/tuner/nccl_model.hpp).
 //
 // A guess, and a row that rests on it says so: the model knows the usual node, and no variable that
-// the job may have set.
+// the job may have set. Measurements correct it: what NCCL took by itself was not a choice that was
+// measured by name and takes another time.
 //
 // Threads: any thread; pure.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -23,6 +25,11 @@ struct ModelChoice {
 ModelChoice choice_by_model(const plugin::tuner::NcclModel& model, const CurveKey& key,
                             uint64_t bytes);
 
+// What NCCL left alone chose, of a size that took it so long: the model's costs without the choices
+// that were measured there by name, by cell, and took more or less by more than runs differ.
+plugin::tuner::CostTable likely_costs(plugin::tuner::CostTable costs, double own_us,
+                                      const std::map<size_t, double>& us_by_name);
+
 // The cluster of a key: `usual` with its nodes and ranks.
 plugin::tuner::NcclModel model_of(const plugin::tuner::Cluster& usual, const CurveKey& key);
 
@@ -32,7 +39,8 @@ enum class Open : uint8_t {
 };
 
 // Cuts each such curve into those that the model chooses, by size, and leaves out those that were
-// measured by name. What the model has no choice for stays open.
+// measured by name. What the model has no choice for stays open. Scaled and measured curves are two
+// calls.
 void close_choices(const plugin::tuner::Cluster& usual, Open which, std::vector<Curve>* curves);
 
 }  // namespace noria::perf

@@ -16,12 +16,6 @@ namespace tuner = plugin::tuner;
 // What NCCL's model leaves out and somebody measured is possible, and the last it would take.
 constexpr float kDearest = 1e9F;
 
-CurveKey communicator_of(CurveKey key) {
-  key.algorithm.reset();
-  key.protocol.reset();
-  return key;
-}
-
 struct AtSize {
   std::map<size_t, double> us;   // by cell
   std::optional<double> own_us;  // NCCL left alone
@@ -56,14 +50,21 @@ tuner::CostTable costs_of(const tuner::NcclModel& model, const CurveKey& communi
   tuner::CostTable measured;
   for (const auto& [cell, us] : at.us)
     measured.us[cell] = all.us[cell] >= 0 ? all.us[cell] : kDearest;
-  const size_t own = tuner::least_of(all.costs());
-  if (at.own_us && own != tuner::kNoPlace) measured.us[own] = all.us[own];
+  if (!at.own_us) return measured;
+  // What was measured by name and is not what NCCL took is dearer to NCCL, whatever its model says.
+  tuner::CostTable likely = likely_costs(all, *at.own_us, at.us);
+  const size_t own = tuner::least_of(likely.costs());
+  if (own == tuner::kNoPlace) return measured;
+  for (const auto& [cell, us] : at.us)
+    if (likely.us[cell] < 0) measured.us[cell] = kDearest;
+  measured.us[own] = all.us[own];
   return measured;
 }
 
 ChoiceComparison compare(const CurveKey& communicator, uint64_t bytes, const AtSize& at,
                          const tuner::NcclModel& model, const tuner::Table& table) {
-  ChoiceComparison made{.communicator = communicator, .bytes = bytes};
+  ChoiceComparison made{
+      .communicator = communicator, .bytes = bytes, .max_regret = table.max_regret};
   tuner::CostTable costs = costs_of(model, communicator, bytes, at);
   if (at.own_us) {
     made.of_nccl = {"NCCL's own", *at.own_us};
@@ -78,7 +79,8 @@ ChoiceComparison compare(const CurveKey& communicator, uint64_t bytes, const AtS
       tuner::decide(table, index, communicator.collective, bytes, costs.costs());
   made.ours = made.of_nccl;
   if (decision.reason == tuner::Reason::override)
-    made.ours = {name_of(decision.row->cell()), at.us.at(decision.row->cell())};
+    if (const auto named = at.us.find(decision.row->cell()); named != at.us.end())
+      made.ours = {name_of(named->first), named->second};
 
   made.best = made.of_nccl;
   for (const auto& [cell, us] : at.us)
@@ -102,16 +104,16 @@ std::vector<ChoiceComparison> compare_choices(const std::vector<Curve>& curves,
 }
 
 tuner::Table table_without(const std::vector<Curve>& curves, const CurveKey& communicator,
-                           uint64_t bytes, double max_regret) {
+                           uint64_t bytes) {
   Measured others;
   for (Curve curve : curves) {
     if (communicator_of(curve.key) != communicator) continue;
     std::erase_if(curve.times, [&](const TimedSize& time) { return time.bytes == bytes; });
     if (!curve.times.empty()) others.curves.push_back(std::move(curve));
   }
-  tuner::Table table{.max_regret = max_regret};
-  table.rows = rows_of(fit_curves(&others), {});
-  for (tuner::Row& row : table.rows) row.max_regret = max_regret;
+  const std::vector<FittedCurve> fitted = fit_curves(&others);
+  tuner::Table table{.max_regret = max_regret_of(fitted), .rows = rows_of(fitted, {})};
+  for (tuner::Row& row : table.rows) row.max_regret = table.max_regret;
   return table;
 }
 

@@ -28,6 +28,7 @@ struct ChoiceComparison {
   CurveKey communicator;  // without a choice
   uint64_t bytes = 0;
   TimedChoice best, ours, of_nccl;
+  double max_regret = 0;  // of the table that decided
 
   double regret() const { return ours.us / best.us - 1; }
   double regret_of_nccl() const { return of_nccl.us / best.us - 1; }
@@ -43,8 +44,8 @@ std::vector<ChoiceComparison> compare_choices(const std::vector<Curve>& curves,
                                               const plugin::tuner::Cluster& usual,
                                               const TableFor& table_for);
 
-// A table fitted to the curves without one size of one communicator.
+// A table fitted to the curves without one size of one communicator, as noria_tune fit writes it.
 plugin::tuner::Table table_without(const std::vector<Curve>& curves, const CurveKey& communicator,
-                                   uint64_t bytes, double max_regret);
+                                   uint64_t bytes);
 
 }  // namespace noria::perf

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/units.hpp"
 #include "perf/exit_codes.hpp"
 #include "perf/format_text.hpp"
 #include "perf/stats.hpp"
@@ -148,9 +149,11 @@ class Reader {
                            Collective collective) const {
     CurveKey key{.collective = collective};
     key.nodes = table.nodes != 0 ? table.nodes : assumed_.nodes;
+    const bool has_ranks = table.ranks != 0 || assumed_.ranks_per_node != 0;
     if (key.nodes == 0)
-      throw usage_error(place_of(named, table) +
-                        "the log does not say how many nodes there were; give --nodes");
+      throw usage_error(place_of(named, table) + "the log does not say how many nodes " +
+                        (has_ranks ? "there were; give --nodes"
+                                   : "and ranks there were; give --nodes and --ranks-per-node"));
     if (table.ranks != 0 && table.ranks % key.nodes != 0)
       throw usage_error(place_of(named, table) + std::to_string(table.ranks) + " ranks on " +
                         std::to_string(key.nodes) + " nodes: not as many on each");
@@ -197,6 +200,10 @@ class Reader {
 FittedCurve fit(const Curve& curve) {
   FittedCurve fitted{.curve = curve, .pieces = fit_pieces(curve.times)};
   const std::vector<TimedSize> means = means_of(curve.times);
+  if (means.size() == 1) {
+    const double factor = means[0].us / curve.shape->us(means[0].bytes);
+    fitted.pieces = {{0, {curve.shape->fixed_us * factor, curve.shape->us_per_byte * factor}}};
+  }
   const std::vector<double> residuals = errors_of(fitted.pieces, curve.times);
   fitted.residual = median(residuals);
   const auto worst = std::max_element(residuals.begin(), residuals.end()) - residuals.begin();
@@ -209,16 +216,54 @@ FittedCurve fit(const Curve& curve) {
 
 }  // namespace
 
+CurveKey communicator_of(CurveKey key) {
+  key.algorithm.reset();
+  key.protocol.reset();
+  return key;
+}
+
 Measured read_curves(const std::vector<NamedLog>& logs, const Assumed& assumed) {
   Reader reader(assumed);
   for (const NamedLog& log : logs) reader.take(log);
   return reader.finish();
 }
 
+uint64_t edge_at(double real) {
+  const auto bytes = static_cast<uint64_t>(std::clamp(real, 0.0, 0x1p62));
+  if (bytes < 32) return bytes;
+  const int shift = 64 - 5 - __builtin_clzll(bytes);
+  const uint64_t half = uint64_t{1} << shift >> 1;
+  return (bytes + half) >> shift << shift;
+}
+
+std::vector<words::Range> held_by(const std::vector<TimedSize>& times) {
+  constexpr uint64_t kFromNothing = 4_KiB, kToTheEnd = 256_MiB;
+  std::vector<words::Range> held;
+  uint64_t before = 0;
+  for (const TimedSize& mean : means_of(times)) {
+    const auto bytes = static_cast<double>(mean.bytes);
+    const words::Range around{std::min(edge_at(bytes / kHalfAnOctave), mean.bytes),
+                              std::max(edge_at(bytes * kHalfAnOctave) - 1, mean.bytes)};
+    if (held.empty() || mean.bytes / kWidestGap > before)
+      held.push_back(around);
+    else
+      held.back().last = around.last;
+    before = mean.bytes;
+    if (held.size() == 1 && held[0].first <= kFromNothing) held[0].first = 0;
+  }
+  if (before >= kToTheEnd) held.back().last = UINT64_MAX;
+  return held;
+}
+
+bool holds(const std::vector<words::Range>& held, uint64_t bytes) {
+  return std::any_of(held.begin(), held.end(),
+                     [bytes](const words::Range& range) { return range.has(bytes); });
+}
+
 std::vector<FittedCurve> fit_curves(Measured* measured) {
   std::vector<FittedCurve> all;
   for (const Curve& curve : measured->curves) {
-    if (means_of(curve.times).size() < 2)
+    if (means_of(curve.times).size() < 2 && !curve.shape)
       measured->left_out.push_back(curve.sources.front() + ": " + text_of(curve.key) +
                                    " was measured at one size, and a line takes two");
     else

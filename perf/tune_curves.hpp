@@ -13,7 +13,7 @@
 
 #include "perf/nccl_tests_text.hpp"
 #include "perf/piecewise_fit.hpp"
-#include "plugin/tuner/words.hpp"
+#include "plugin/tuner/table.hpp"
 
 namespace noria::perf {
 
@@ -40,13 +40,40 @@ struct CurveKey {
   uint64_t ranks() const { return nodes * ranks_per_node; }
   auto operator<=>(const CurveKey&) const = default;
 };
+CurveKey communicator_of(CurveKey key);  // without the choice
+
+// Where the measurements are from of a curve that is not of its own communicator.
+struct Scaling {
+  uint64_t nodes = 0;
+  uint64_t ranks_per_node = 0;
+  std::vector<plugin::tuner::Range> stands_for;  // numbers of nodes that nobody measured
+  plugin::tuner::Range bytes;                    // beyond, another scaled curve holds, or none
+
+  // Tells scaled curves of one key apart: where they are from, and what they stand for.
+  std::pair<uint64_t, uint64_t> origin() const { return {nodes, stands_for.front().first}; }
+};
 
 struct Curve {
   CurveKey key;
   std::vector<TimedSize> times;
   std::vector<std::string> sources;  // "job.log table 2"
   std::string gpu, nccl_version;     // of the last source; empty where it does not say
+  bool is_guess = false;             // its choice is what NCCL's model says, and no log
+  std::optional<Line> shape;         // of a guess: the model's line, for what has one size
+  std::optional<Scaling> scaling;    // scaled_curves()
 };
+
+// Where a curve of these times holds, in order: half an octave around each size, as sizes are that
+// double, and between two that are four octaves apart or less. From 0 where 4 KiB or less was
+// measured, for there is latency alone, and without end from 256 MiB on, where is bandwidth alone.
+std::vector<plugin::tuner::Range> held_by(const std::vector<TimedSize>& times);
+bool holds(const std::vector<plugin::tuner::Range>& held, uint64_t bytes);
+
+inline constexpr double kHalfAnOctave = 1.41421356237309505;
+inline constexpr uint64_t kWidestGap = 16;
+
+// Five significant bits, within 3 %: the edge of a row is not known better, and reads as 20M.
+uint64_t edge_at(double bytes);
 
 struct Measured {
   std::vector<Curve> curves;          // in order of their keys
@@ -68,7 +95,7 @@ struct FittedCurve {
   std::optional<double> left_out;
 };
 
-// Curves of one size join what was left out: a line takes two.
+// Curves of one size without a shape join what was left out: a line takes two.
 std::vector<FittedCurve> fit_curves(Measured* measured);
 
 // Hopper for "NVIDIA H100 80GB HBM3"; nothing for a name that is not known.

@@ -6,6 +6,7 @@
 #include "perf/command_line.hpp"
 #include "perf/model_choice.hpp"
 #include "perf/nccl_tests_json.hpp"
+#include "perf/scaled_curves.hpp"
 #include "perf/stats.hpp"
 #include "perf/tune_commands.hpp"
 #include "perf/tune_logs.hpp"
@@ -29,9 +30,9 @@ namespace tuner = plugin::tuner;
 struct Flags {
   LogFlags of_logs;
   std::string nics, link, gpu, nccl = "*", provenance, out;
-  uint64_t most_nodes = 0;
+  ScaleTo scale;
   bool asks_model = false;
-  double max_regret = tuner::Table::kMaxRegret;
+  std::optional<double> max_regret;
 };
 
 // A column of the table, by the table's own reader: the failure says what it takes.
@@ -50,29 +51,34 @@ bool crosses_network(const Measured& measured) {
                      [](const Curve& curve) { return curve.key.nodes > 1; });
 }
 
-RowsFor target_of(const Flags& flags, const Measured& measured) {
-  const bool has_network = crosses_network(measured);
-  std::string gpu = flags.gpu;
-  for (const Curve& curve : measured.curves) {
-    if (const auto known = gpu_of(curve.gpu); known && gpu.empty()) gpu = tuner::name_of(*known);
-  }
-  const auto given = [&](const char* flag, const std::string& value, const char* example) {
-    if (value.empty() && has_network)
-      throw usage_error(std::string(flag) + ": the logs do not say it; give it, as " + example +
-                        ", or * where the rows are for any");
-    return value.empty() ? std::string("*") : value;
-  };
-  if (gpu.empty())
-    throw usage_error("--gpu: the logs do not say it; give " + tuner::choices_text<tuner::Gpu>() +
-                      ", or * where the rows are for any");
+// What the flags say; a flag that is not given says any. Before any log is read, so that a flag
+// that is wrong is the first that is told.
+RowsFor target_of(const Flags& flags) {
+  const auto given = [](const std::string& value) { return value.empty() ? "*" : value; };
   RowsFor what;
-  what.nics = read_column("--nics", given("--nics", flags.nics, "8"), 4).nics;
-  what.link = read_column("--link", given("--link", flags.link, "ib400"), 5).link;
-  what.gpu = read_column("--gpu", gpu, 6).gpu;
+  what.nics = read_column("--nics", given(flags.nics), 4).nics;
+  what.link = read_column("--link", given(flags.link), 5).link;
+  what.gpu = read_column("--gpu", given(flags.gpu), 6).gpu;
   what.nccl = read_column("--nccl", flags.nccl, 7).nccl;
   what.provenance = printable(flags.provenance);
-  what.most_nodes = flags.most_nodes;
   return what;
+}
+
+// What neither flags nor logs say is asked for, all at once.
+void complete(const Flags& flags, const Measured& measured, RowsFor* what) {
+  for (const Curve& curve : measured.curves)
+    if (const auto known = gpu_of(curve.gpu); known && flags.gpu.empty()) what->gpu = known;
+  std::string missing;
+  const auto require = [&](bool is_known, const char* flag_and_example) {
+    if (!is_known) missing += (missing.empty() ? "" : ", ") + std::string(flag_and_example);
+  };
+  const bool has_network = crosses_network(measured);
+  require(!flags.nics.empty() || !has_network, "--nics as 8");
+  require(!flags.link.empty() || !has_network, "--link as ib400");
+  require(!flags.gpu.empty() || what->gpu, "--gpu as hopper");
+  if (!missing.empty())
+    throw usage_error("the logs do not say all that a row needs; give " + missing +
+                      ", or * where the rows are for any");
 }
 
 // For NCCL's model: of a range of NICs the most.
@@ -112,29 +118,45 @@ int tune_fit(int argc, char** argv) {
   app.add_option("--nccl", flags.nccl, "versions of NCCL that the rows are for")
       ->capture_default_str();
   app.add_option("--provenance", flags.provenance, "where and when, for each row");
-  app.add_option(
-         "--up-to-nodes", flags.most_nodes,
-         "rows for numbers of nodes that nobody measured, up to here: modelled by steps and "
-         "bytes on the wire")
-      ->check(whole_number(2, 65536));
+  CLI::Option* const up_to = app.add_option(
+      "--up-to-nodes", flags.scale.most_nodes,
+      "rows for numbers of nodes that nobody measured, up to here: modelled, from the nearest that "
+      "was, by what NCCL's model says of both");
+  up_to->check(whole_number(2, 65536));
+  app.add_option("--for-ranks-per-node", flags.scale.ranks_per_node,
+                 "these rows are for nodes of so many ranks behind the same NICs")
+      ->check(whole_number(1, 1024))
+      ->needs(up_to);
   app.add_flag("--nccl-model", flags.asks_model,
                "what NCCL chose where no log says it is what its own cost model would choose");
-  app.add_option("--max-regret", flags.max_regret, "of the table")
-      ->check(real_number(0, 1))
-      ->capture_default_str();
+  app.add_option(
+         "--max-regret", flags.max_regret,
+         "of the table: a gain below it is noise; else 0.05, or what sizes left out are off "
+         "by, where that is more")
+      ->check(real_number(0, 1));
   if (parse_command_line(app, argc, argv)) return 0;
 
+  RowsFor target = target_of(flags);
   Measured measured = measured_of(flags.of_logs);
-  if (flags.asks_model)
-    close_choices(cluster_of(target_of(flags, measured), crosses_network(measured)), Open::all,
-                  &measured.curves);
+  const bool asks_model = flags.asks_model || flags.scale.most_nodes != 0;
+  if (asks_model || !flags.out.empty()) complete(flags, measured, &target);
+  Measured scaled;
+  if (asks_model) {
+    const tuner::Cluster usual = cluster_of(target, crosses_network(measured));
+    scaled.curves = scaled_curves(measured.curves, flags.scale, usual);
+    if (flags.asks_model)
+      for (Measured* const each : {&measured, &scaled})
+        close_choices(usual, Open::all, &each->curves);
+  }
   const std::vector<FittedCurve> fitted = fit_curves(&measured);
   tell_left_out(measured);
   if (flags.out.empty()) {
     print_summary(fitted);
     return 0;
   }
-  const std::vector<tuner::Row> rows = rows_of(fitted, target_of(flags, measured));
+  std::vector<FittedCurve> all = fit_curves(&scaled);
+  all.insert(all.begin(), fitted.begin(), fitted.end());
+  const std::vector<tuner::Row> rows = rows_of(all, target);
   if (fitted.empty())
     throw usage_error(flags.out + ": would have no row: no choice was measured at two sizes");
   if (rows.empty())
@@ -142,7 +164,7 @@ int tune_fit(int argc, char** argv) {
                       ": would have no row: which algorithm and protocol NCCL chose is "
                       "not known; measure with NCCL_ALGO and NCCL_PROTO, or give --algorithm and "
                       "--protocol");
-  write_file(flags.out, table_text(fitted, rows, flags.max_regret));
+  write_file(flags.out, table_text(fitted, rows, flags.max_regret.value_or(max_regret_of(fitted))));
   print_summary(fitted);
   std::printf("%s: %zu rows\n", printable(flags.out).c_str(), rows.size());
   return 0;

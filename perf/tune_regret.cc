@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "perf/command_line.hpp"
+#include "perf/format_text.hpp"
 #include "perf/model_choice.hpp"
 #include "perf/regret.hpp"
 #include "perf/stats.hpp"
@@ -47,31 +48,34 @@ tuner::Hardware hardware_of(const tuner::Cluster& usual, const tuner::Link& link
 tuner::Table table_for(const tuner::Hardware& hardware, const std::string& path) {
   auto table = tuner::read_table(path);
   if (!table) throw usage_error(table.failure());
-  const size_t all = table->rows.size();
-  const size_t others =
-      std::erase_if(table->rows, [&](const tuner::Row& row) { return !is_for(row, hardware); });
-  if (others != 0)
+  if (const size_t others = keep_rows_for(hardware, &*table); others != 0)
     std::fprintf(stderr, "noria_tune: %s: %zu of %zu rows are not for %s: left out\n",
-                 printable(path).c_str(), others, all, text_of(hardware).c_str());
+                 printable(path).c_str(), others, others + table->rows.size(),
+                 text_of(hardware).c_str());
   return *std::move(table);
 }
 
-Exit print_summary(const std::vector<ChoiceComparison>& all, double max_regret) {
-  std::vector<double> ours, of_nccl;
+Exit print_summary(const std::vector<ChoiceComparison>& all) {
+  std::vector<double> ours, of_nccl, noise;
   size_t slow = 0, slow_of_nccl = 0, worse = 0;
   for (const ChoiceComparison& one : all) {
     ours.push_back(one.regret());
     of_nccl.push_back(one.regret_of_nccl());
     slow += one.regret() > kSlow ? 1 : 0;
     slow_of_nccl += one.regret_of_nccl() > kSlow ? 1 : 0;
-    worse += one.over_nccl() > max_regret ? 1 : 0;
+    noise.push_back(one.max_regret);
+    worse += one.over_nccl() > one.max_regret ? 1 : 0;
   }
   std::printf(
       "%zu sizes; slower than the best by more than 5 %%: ours at %zu, NCCL's at %zu; mean "
       "ours %.1f %%, NCCL's %.1f %%; largest ours %.1f %%, NCCL's %.1f %%\n",
       all.size(), slow, slow_of_nccl, 100 * mean(ours), 100 * mean(of_nccl), 100 * largest(ours),
       100 * largest(of_nccl));
-  std::printf("slower than NCCL's by more than max_regret (%g): at %zu\n", max_regret, worse);
+  const double least = percentile(noise, 0), most = largest(noise);
+  std::printf(
+      "slower than NCCL's by more than max_regret (%s): at %zu\n",
+      (format_text("%g", least) + (most > least ? format_text(" to %g", most) : "")).c_str(),
+      worse);
   return worse == 0 ? Exit::ok : Exit::wrong_result;
 }
 
@@ -105,7 +109,7 @@ int tune_regret(int argc, char** argv) {
   close_choices(usual, Open::all, &closed);
   const std::vector<ChoiceComparison> all =
       compare_choices(measured.curves, usual, [&](const CurveKey& communicator, uint64_t bytes) {
-        return path.empty() ? table_without(closed, communicator, bytes, table.max_regret) : table;
+        return path.empty() ? table_without(closed, communicator, bytes) : table;
       });
   if (all.empty())
     throw usage_error(flags.logs.front() +
@@ -114,7 +118,7 @@ int tune_regret(int argc, char** argv) {
   std::printf("%-36s %12s  %-16s %9s  %-16s %8s  %-16s %8s\n", "communicator", "bytes", "best",
               "us", "ours", "slower", "NCCL's", "slower");
   for (const ChoiceComparison& one : all) print(one);
-  return static_cast<int>(print_summary(all, table.max_regret));
+  return static_cast<int>(print_summary(all));
 }
 
 }  // namespace noria::perf

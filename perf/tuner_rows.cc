@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "base/value_text.hpp"
 #include "perf/format_text.hpp"
+#include "perf/stats.hpp"
 
 namespace noria::perf {
 namespace {
@@ -16,18 +17,7 @@ using plugin::tuner::Collective;
 using plugin::tuner::Range;
 using plugin::tuner::Row;
 
-constexpr uint64_t kFromNothing = 4_KiB;  // latency alone, below as well
-constexpr uint64_t kToTheEnd = 256_MiB;   // bandwidth alone, above as well
 constexpr double kMiB = 1024.0 * 1024.0;
-constexpr double kHalfAnOctave = 1.41421356237309505;
-
-// Five significant bits, within 3 %: an edge is not known better, and reads as 20M.
-uint64_t rounded(uint64_t bytes) {
-  if (bytes < 32) return bytes;
-  const int shift = 64 - 5 - __builtin_clzll(bytes);
-  const uint64_t half = uint64_t{1} << shift >> 1;
-  return bytes > UINT64_MAX - half ? bytes : (bytes + half) >> shift << shift;
-}
 
 // Four significant digits: more were not measured.
 double rounded(double value) {
@@ -36,34 +26,27 @@ double rounded(double value) {
   return read;
 }
 
-// A curve as it is where the rows hold: as measured, or stretched to another number of nodes.
+// A curve, and sizes at which its lines hold.
 struct Candidate {
   const FittedCurve* fitted = nullptr;
-  double fixed_factor = 1, slope_factor = 1;
-  Range measured;  // the least size and the greatest
+  Range measured;  // the least of these sizes and the greatest
   Range bytes;     // where it holds
 
-  Line line(uint64_t at) const {
-    const Line& line = line_at(fitted->pieces, at);
-    return {line.fixed_us * fixed_factor, line.us_per_byte * slope_factor};
-  }
+  const Line& line(uint64_t at) const { return line_at(fitted->pieces, at); }
 };
 
-bool is_guessed(const FittedCurve& fitted) {
-  return fitted.curve.sources.front().starts_with("modelled");
-}
-
-Candidate candidate_of(const FittedCurve& fitted, uint64_t nodes) {
-  Candidate candidate{.fitted = &fitted};
-  CurveKey there = fitted.curve.key;
-  there.nodes = nodes;
-  candidate.fixed_factor = steps_of(there) / steps_of(fitted.curve.key);
-  candidate.slope_factor = bus_factor(there) / bus_factor(fitted.curve.key);
+void add_candidates_of(const FittedCurve& fitted, std::vector<Candidate>* out) {
   const std::vector<TimedSize> means = means_of(fitted.curve.times);
-  const uint64_t least = means.front().bytes, most = means.back().bytes;
-  candidate.measured = {least, most};
-  candidate.bytes = {least <= kFromNothing ? 0 : least, most >= kToTheEnd ? UINT64_MAX : most};
-  return candidate;
+  const Range most = fitted.curve.scaling ? fitted.curve.scaling->bytes : Range();
+  for (const Range& held : held_by(means)) {
+    Candidate made{&fitted,
+                   {UINT64_MAX, 0},
+                   {std::max(held.first, most.first), std::min(held.last, most.last)}};
+    for (const TimedSize& mean : means)
+      if (held.has(mean.bytes))
+        made.measured = {std::min(made.measured.first, mean.bytes), mean.bytes};
+    if (made.bytes.first <= made.bytes.last) out->push_back(made);
+  }
 }
 
 // ---- where sizes are cut ------------------------------------------------------------------------
@@ -74,13 +57,14 @@ void add_edges_of(const Candidate& candidate, std::set<uint64_t>* edges) {
   edges->insert(candidate.bytes.first);
   if (candidate.bytes.last != UINT64_MAX) edges->insert(candidate.bytes.last + 1);
   for (const LinePiece& piece : candidate.fitted->pieces)
-    if (const uint64_t edge = rounded(piece.first_byte); candidate.bytes.has(edge))
+    if (const uint64_t edge = edge_at(static_cast<double>(piece.first_byte));
+        candidate.bytes.has(edge))
       edges->insert(edge);
 }
 
 // Of a cut: an edge is rounded, so at the edge itself the line may still be the one before.
 uint64_t middle_of(uint64_t first, uint64_t end) {
-  if (end == kOpen) return std::max<uint64_t>(first, kToTheEnd) * 4;
+  if (end == kOpen) return std::max<uint64_t>(first, 256_MiB) * 4;
   return first + (end - first) / 2;
 }
 
@@ -94,7 +78,7 @@ void add_crossings(const std::vector<Candidate>& candidates, uint64_t first, uin
       const Line a = candidates[i].line(middle), b = candidates[j].line(middle);
       const double at = (b.fixed_us - a.fixed_us) / (a.us_per_byte - b.us_per_byte);
       if (!std::isfinite(at) || at <= static_cast<double>(first) || at >= 0x1p62) continue;
-      const uint64_t edge = rounded(static_cast<uint64_t>(at));
+      const uint64_t edge = edge_at(at);
       if (edge > first && edge < end) edges->insert(edge);
     }
   }
@@ -110,32 +94,54 @@ std::string sources_of(const Curve& curve) {
 }
 
 // Where NCCL is thought to have changed its choice, the one before does not go on: each ends in the
-// middle between the sizes, and nothing is without a row that was measured between two.
+// middle between the sizes, and nothing is without a row that was measured between two. Of one
+// sweep, that is: of another the choices are others.
 void end_guesses(std::vector<Candidate>* candidates) {
-  std::vector<Candidate*> guesses;
-  for (Candidate& candidate : *candidates)
-    if (is_guessed(*candidate.fitted)) guesses.push_back(&candidate);
-  std::sort(guesses.begin(), guesses.end(), [](const Candidate* a, const Candidate* b) {
-    return a->measured.first < b->measured.first;
-  });
-  for (size_t i = 0; i + 1 < guesses.size(); ++i) {
-    Candidate &before = *guesses[i], &after = *guesses[i + 1];
-    if (before.measured.last >= after.measured.first) continue;  // of another kind of sweep
-    const double middle = std::sqrt(static_cast<double>(before.measured.last) *
-                                    static_cast<double>(after.measured.first));
-    const uint64_t edge = std::clamp(rounded(static_cast<uint64_t>(middle)),
-                                     before.measured.last + 1, after.measured.first);
-    before.bytes.last = edge - 1;
-    after.bytes.first = edge;
+  std::map<std::pair<std::string, uint64_t>, std::vector<Candidate*>> sweeps;
+  for (Candidate& candidate : *candidates) {
+    const Curve& curve = candidate.fitted->curve;
+    if (curve.is_guess)
+      sweeps[{curve.sources.front(), curve.scaling ? curve.scaling->nodes : 0}].push_back(
+          &candidate);
   }
+  for (auto& [sweep, guesses] : sweeps) {
+    std::sort(guesses.begin(), guesses.end(), [](const Candidate* a, const Candidate* b) {
+      return a->measured.first < b->measured.first;
+    });
+    for (size_t i = 0; i + 1 < guesses.size(); ++i) {
+      Candidate &before = *guesses[i], &after = *guesses[i + 1];
+      if (before.measured.last >= after.measured.first) continue;  // they take turns
+      if (after.measured.first / kWidestGap > before.measured.last) continue;
+      const double middle = std::sqrt(static_cast<double>(before.measured.last) *
+                                      static_cast<double>(after.measured.first));
+      const uint64_t edge =
+          std::clamp(edge_at(middle), before.measured.last + 1, after.measured.first);
+      before.bytes.last = edge - 1;
+      after.bytes.first = edge;
+    }
+  }
+}
+
+// "modelled at 16 nodes from 10 of a.log table 1"; the word that begins it is says_modelled's.
+std::string provenance_of(const Curve& curve) {
+  const std::string source = sources_of(curve);
+  if (!curve.scaling) return curve.is_guess ? "modelled choice of NCCL's in " + source : source;
+  const Scaling& from = *curve.scaling;
+  std::string text = curve.is_guess ? "modelled choice of NCCL's at " : "modelled at ";
+  text += std::to_string(curve.key.nodes) + " nodes";
+  if (from.ranks_per_node == curve.key.ranks_per_node)
+    return text + " from " + std::to_string(from.nodes) + " of " + source;
+  return text + " of " + std::to_string(curve.key.ranks_per_node) + " from " +
+         std::to_string(from.nodes) + " of " + std::to_string(from.ranks_per_node) + " in " +
+         source;
 }
 
 class Builder {
  public:
   explicit Builder(const RowsFor& what) : what_(what) {}
 
-  // Rows of one communicator, or of a range of nodes that are modelled at `nodes`.
-  void add(std::vector<Candidate> candidates, uint64_t nodes, Range range) {
+  // Rows of one communicator, or of a range of nodes.
+  void add(std::vector<Candidate> candidates, Range nodes) {
     end_guesses(&candidates);
     std::set<uint64_t> edges;
     for (const Candidate& candidate : candidates) add_edges_of(candidate, &edges);
@@ -145,15 +151,14 @@ class Builder {
                     &edges);
     std::vector<uint64_t> all(edges.begin(), edges.end());
     all.push_back(kOpen);
-    for (size_t i = 0; i + 1 < all.size(); ++i)
-      add_cut(candidates, nodes, range, all[i], all[i + 1]);
+    for (size_t i = 0; i + 1 < all.size(); ++i) add_cut(candidates, nodes, all[i], all[i + 1]);
   }
 
   std::vector<Row> finish() { return std::move(rows_); }
 
  private:
-  void add_cut(const std::vector<Candidate>& candidates, uint64_t nodes, Range range,
-               uint64_t first, uint64_t end) {
+  void add_cut(const std::vector<Candidate>& candidates, Range nodes, uint64_t first,
+               uint64_t end) {
     const uint64_t middle = middle_of(first, end);
     std::vector<const Candidate*> here;
     for (const Candidate& candidate : candidates)
@@ -162,14 +167,12 @@ class Builder {
       return a->line(middle).us(middle) < b->line(middle).us(middle);
     });
     for (const Candidate* candidate : here)
-      rows_.push_back(row_of(*candidate, candidate->line(middle), nodes, range,
+      rows_.push_back(row_of(candidate->fitted->curve, candidate->line(middle), nodes,
                              {first, end == kOpen ? kOpen : end - 1}));
   }
 
-  Row row_of(const Candidate& candidate, const Line& line, uint64_t nodes, Range range,
-             Range bytes) const {
-    const Curve& curve = candidate.fitted->curve;
-    Row row{.collective = curve.key.collective, .bytes = bytes, .nodes = range};
+  Row row_of(const Curve& curve, const Line& line, Range nodes, Range bytes) const {
+    Row row{.collective = curve.key.collective, .bytes = bytes, .nodes = nodes};
     row.ranks_per_node = {curve.key.ranks_per_node, curve.key.ranks_per_node};
     row.nics = what_.nics;
     row.link = what_.link;
@@ -180,11 +183,8 @@ class Builder {
     row.is_predicted = true;
     row.fixed_us = rounded(line.fixed_us);
     row.us_per_mib = rounded(line.us_per_byte * kMiB);
-    row.provenance = sources_of(curve);
-    if (nodes != curve.key.nodes)
-      row.provenance = "modelled at " + std::to_string(nodes) + " nodes from " +
-                       std::to_string(curve.key.nodes) + " of " + row.provenance;
-    row.is_modelled = row.provenance.starts_with("modelled");
+    row.provenance = provenance_of(curve);
+    row.is_modelled = plugin::tuner::says_modelled(row.provenance);
     if (!what_.provenance.empty()) row.provenance += "; " + what_.provenance;
     return row;
   }
@@ -193,79 +193,51 @@ class Builder {
   std::vector<Row> rows_;
 };
 
-// What choices of one collective and node there are, by the number of nodes.
-using Choices =
-    std::map<std::pair<Collective, uint64_t>, std::map<uint64_t, std::vector<const FittedCurve*>>>;
-
-double octaves_between(uint64_t a, uint64_t b) {
-  return std::abs(std::log2(static_cast<double>(a) / static_cast<double>(b)));
-}
-
-// Of each choice the curve of the nearest number of nodes; those of one node know no network.
-std::vector<Candidate> nearest_to(uint64_t nodes,
-                                  const std::map<uint64_t, std::vector<const FittedCurve*>>& all) {
-  std::map<std::pair<plugin::tuner::Algorithm, plugin::tuner::Protocol>, const FittedCurve*> best;
-  for (const auto& [measured, curves] : all) {
-    if (measured < 2) continue;
-    for (const FittedCurve* curve : curves) {
-      const CurveKey& key = curve->curve.key;
-      const FittedCurve*& nearest = best[{*key.algorithm, *key.protocol}];
-      if (nearest == nullptr ||
-          octaves_between(measured, nodes) < octaves_between(nearest->curve.key.nodes, nodes))
-        nearest = curve;
-    }
-  }
-  std::vector<Candidate> candidates;
-  for (const auto& [choice, curve] : best) candidates.push_back(candidate_of(*curve, nodes));
-  return candidates;
-}
-
-// The range without the numbers that were measured.
-std::vector<Range> without(Range range,
-                           const std::map<uint64_t, std::vector<const FittedCurve*>>& measured) {
-  std::vector<Range> left;
-  for (const auto& [nodes, curves] : measured) {
-    if (!range.has(nodes)) continue;
-    if (nodes > range.first) left.push_back({range.first, nodes - 1});
-    range.first = nodes + 1;
-  }
-  if (range.first <= range.last) left.push_back(range);
-  return left;
-}
+// Curves whose choices compete: what was measured of a communicator, or what is scaled to it.
+struct Rivals {
+  Collective collective{};
+  uint64_t ranks_per_node = 0;
+  uint64_t nodes = 0;
+  uint64_t stands_for = 0;  // what is scaled: the first number of nodes
+  auto operator<=>(const Rivals&) const = default;
+};
 
 }  // namespace
 
 std::vector<Row> rows_of(const std::vector<FittedCurve>& curves, const RowsFor& what) {
-  Choices choices;
+  std::map<Rivals, std::vector<const FittedCurve*>> all;
   for (const FittedCurve& fitted : curves) {
     const CurveKey& key = fitted.curve.key;
     if (key.algorithm && key.protocol)
-      choices[{key.collective, key.ranks_per_node}][key.nodes].push_back(&fitted);
+      all[{key.collective, key.ranks_per_node, key.nodes,
+           fitted.curve.scaling ? fitted.curve.scaling->origin().second : 0}]
+          .push_back(&fitted);
   }
   Builder builder(what);
-  for (const auto& [where, by_nodes] : choices) {
-    for (const auto& [nodes, measured] : by_nodes) {
-      std::vector<Candidate> candidates;
-      for (const FittedCurve* fitted : measured) candidates.push_back(candidate_of(*fitted, nodes));
-      builder.add(candidates, nodes, {nodes, nodes});
-    }
-    for (uint64_t nodes = 2; nodes <= what.most_nodes; nodes *= 2) {
-      const std::vector<Candidate> candidates = nearest_to(nodes, by_nodes);
-      const auto middle = static_cast<double>(nodes);
-      const Range octave{static_cast<uint64_t>(std::ceil(middle / kHalfAnOctave)),
-                         static_cast<uint64_t>(middle * kHalfAnOctave)};
-      if (candidates.empty()) continue;
-      for (const Range& range : without(octave, by_nodes)) builder.add(candidates, nodes, range);
-    }
+  for (const auto& [where, rivals] : all) {
+    std::vector<Candidate> candidates;
+    for (const FittedCurve* const fitted : rivals) add_candidates_of(*fitted, &candidates);
+    const std::optional<Scaling>& scaling = rivals.front()->curve.scaling;
+    for (const Range& nodes :
+         scaling ? scaling->stands_for : std::vector<Range>{{where.nodes, where.nodes}})
+      builder.add(candidates, nodes);
   }
   return builder.finish();
+}
+
+double max_regret_of(const std::vector<FittedCurve>& curves) {
+  std::vector<double> errors;
+  for (const FittedCurve& fitted : curves)
+    if (fitted.left_out) errors.push_back(*fitted.left_out);
+  return std::clamp(rounded(median(errors)), plugin::tuner::Table::kMaxRegret, 1.0);
 }
 
 std::string summary_of(const FittedCurve& fitted) {
   const CurveKey& key = fitted.curve.key;
   const std::vector<TimedSize> means = means_of(fitted.curve.times);
   const auto size = [](uint64_t bytes) { return detail::bytes_text(bytes, "bytes"); };
-  std::string text = text_of(key) + ": " + std::to_string(means.size()) + " sizes from " +
+  std::string text = text_of(key) + ": " + std::to_string(means.size()) +
+                     (means.size() == 1 ? " size from " : " sizes from ") +
                      size(means.front().bytes) + " to " + size(means.back().bytes) + ", " +
                      std::to_string(fitted.pieces.size()) +
                      (fitted.pieces.size() == 1 ? " line; " : " lines; ");

@@ -3,12 +3,11 @@
 // Where several choices were measured on one communicator, sizes are cut wherever one of their
 // lines begins or ends and wherever two cross, and each cut lists its rows with the fastest first:
 // the first that fits is the choice, and the later ones let the tuner see what NCCL's own would
-// cost. A curve holds for the sizes that were measured; from 0 where that is 4 KiB or less, without
-// end where that is 256 MiB or more, for there the line is known to go on. A choice that NCCL's
-// model guessed ends where the model changes it.
+// cost. A curve holds where held_by() says. A choice that NCCL's model guessed ends where the model
+// changes it.
 //
-// For numbers of nodes that nobody measured the lines of the nearest are stretched: what is fixed
-// by the steps of the algorithm, what goes by bytes by those on the wire. Such rows are `modelled`.
+// What was scaled from another communicator (perf/scaled_curves.hpp), or whose choice is a guess,
+// gives rows that are `modelled`.
 //
 // Threads: any thread; pure.
 #pragma once
@@ -27,13 +26,16 @@ struct RowsFor {
   plugin::tuner::Link link;
   std::optional<plugin::tuner::Gpu> gpu;
   plugin::tuner::Range nccl;
-  std::string provenance;   // behind the source of each: where and when
-  uint64_t most_nodes = 0;  // modelled up to here; 0: only what was measured
+  std::string provenance;  // behind the source of each: where and when
 };
 
 // Curves whose choice is open give no row. Of no more than one communicator and choice each.
 std::vector<plugin::tuner::Row> rows_of(const std::vector<FittedCurve>& curves,
                                         const RowsFor& what);
+
+// The max_regret of a table of these: a gain below it is noise. The tuner's own, or the median of
+// what the curves' sizes were off when they were left out, where that is more.
+double max_regret_of(const std::vector<FittedCurve>& curves);
 
 // What was fitted and how well, a line: sizes, lines, steps and their time, the best bus bandwidth,
 // errors.

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -177,6 +178,13 @@ TEST_P(NcclTuner, A_table_that_is_not_there_is_one_warning) {
   context_ = tuner_.init(16, 2);
   EXPECT_EQ(choose(1_MiB), kOfNccl);
   EXPECT_TRUE(contains(last_warning(), "/nowhere/table.csv: cannot be read")) << last_warning();
+  // Expect: no other, for a second communicator too.
+  void* const second = tuner_.init(16, 2);
+  tuner_.finalize(second);
+  const std::vector<std::string> lines = logged_lines();
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                          [](const std::string& line) { return line.starts_with("WARN "); }),
+            1);
 }
 
 TEST_P(NcclTuner, Switched_off_it_chooses_nothing) {

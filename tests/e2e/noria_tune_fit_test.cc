@@ -99,7 +99,9 @@ TEST_F(NoriaTuneFit, What_NCCL_chose_is_asked_for_guessed_by_its_model_or_gives_
   EXPECT_EQ(with({"-o", in_folder("m.csv"), "--nccl-model", "--up-to-nodes", "8"}).exit_code, 0);
   EXPECT_NE(read("m.csv").find("modelled choice of NCCL's in default.log table 1"),
             std::string::npos);
-  EXPECT_NE(read("m.csv").find("modelled at 8 nodes from 2"), std::string::npos);
+  EXPECT_NE(
+      read("m.csv").find("modelled choice of NCCL's at 8 nodes from 2 of default.log table 1"),
+      std::string::npos);
   EXPECT_EQ(run_tool_to_end({"noria_tune", "check", in_folder("m.csv")}).exit_code, 0);
 }
 
@@ -208,6 +210,11 @@ TEST_F(NoriaTuneFit, A_log_that_is_not_to_be_trusted_is_refused_and_nothing_is_w
   EXPECT_NE(refusal(whole).find("--nics"), std::string::npos);
   EXPECT_NE(refusal(whole, {"--nics", "8"}).find("--link"), std::string::npos);
   EXPECT_NE(refusal(whole, {"--nics", "many"}).find("'many' stands where nics"), std::string::npos);
+  // What is wrong with a flag is told before what is wrong with a log, and all that is missing at
+  // once.
+  EXPECT_NE(refusal("nothing\n", {"--nics", "many"}).find("'many' stands where nics"),
+            std::string::npos);
+  EXPECT_NE(refusal(whole).find("--nics as 8, --link as ib400"), std::string::npos);
   EXPECT_NE(refusal(whole, {"--nics", "8", "--link", "*", "--nccl-model"}).find("a rate"),
             std::string::npos);
   EXPECT_NE(refusal(whole, {"--algorithm", "Rong"}).find("--algorithm: 'Rong'"), std::string::npos);
@@ -224,6 +231,29 @@ TEST_F(NoriaTuneFit, Logs_of_one_size_give_no_table_and_say_that_a_line_takes_tw
   EXPECT_NE(end.err.find("would have no row: no choice was measured at two sizes"),
             std::string::npos)
       << end.err;
+}
+
+TEST_F(NoriaTuneFit, Rows_are_scaled_to_other_nodes_and_other_ranks_of_a_node) {
+  const ToolEnd end = run_tool_to_end({"noria_tune", "fit", ring(), "--nics", "4", "--link",
+                                       "ib400", "--up-to-nodes", "16", "--for-ranks-per-node", "4",
+                                       "-o", in_folder("t.csv")});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  const std::string table = read("t.csv");
+  EXPECT_NE(table.find(",2,8,4,ib400,"), std::string::npos) << table;
+  EXPECT_NE(table.find(",12-22,4,4,ib400,"), std::string::npos) << table;
+  EXPECT_NE(table.find("modelled at 16 nodes of 4 from 2 of 8 in ring.log table 1"),
+            std::string::npos)
+      << table;
+  EXPECT_EQ(run_tool_to_end({"noria_tune", "check", in_folder("t.csv")}).exit_code, 0);
+  // The model wants a rate, and other ranks want other nodes.
+  EXPECT_EQ(run_tool_to_end(
+                {"noria_tune", "fit", ring(), "--nics", "4", "--link", "*", "--up-to-nodes", "16"})
+                .exit_code,
+            2);
+  EXPECT_EQ(run_tool_to_end({"noria_tune", "fit", ring(), "--nics", "4", "--link", "ib400",
+                             "--for-ranks-per-node", "4"})
+                .exit_code,
+            2);
 }
 
 TEST_F(NoriaTuneFit, The_tables_that_come_with_noria_are_well) {

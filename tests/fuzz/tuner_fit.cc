@@ -2,6 +2,7 @@
 #include "base/units.hpp"
 #include "perf/exit_codes.hpp"
 #include "perf/nccl_json_log.hpp"
+#include "perf/scaled_curves.hpp"
 #include "perf/tuner_rows.hpp"
 #include "tests/fuzz/input.hpp"
 
@@ -25,8 +26,11 @@ void check_table(std::string_view text) {
                         .protocol = noria::plugin::tuner::Protocol::simple};
   Measured measured = read_curves({{"a.log", parse_nccl_log(text, "a.log")}}, assumed);
   if (times_of(measured) > kMostTimes) return;
-  const std::vector<FittedCurve> fitted = fit_curves(&measured);
-  const auto rows = rows_of(fitted, {.most_nodes = 16});
+  Measured scaled;
+  scaled.curves = scaled_curves(measured.curves, {.most_nodes = 16}, {.nics = 8, .link_gbit = 400});
+  std::vector<FittedCurve> fitted = fit_curves(&measured);
+  for (FittedCurve& curve : fit_curves(&scaled)) fitted.push_back(std::move(curve));
+  const auto rows = rows_of(fitted, {});
   const auto table =
       noria::plugin::tuner::parse_table(table_text(fitted, rows, 0.05), "a table that was fitted");
   NORIA_CHECK(table.is_ok(), "what is fitted is a table");

@@ -24,16 +24,16 @@ if(TARGET noria_perf_pure)
   noria_test(NAME perf_piecewise_fit_test LABELS unit SOURCES unit/perf_piecewise_fit_test.cc
              LIBS noria_perf_pure)
   noria_test(NAME perf_tune_test LABELS unit
-             SOURCES unit/perf_bandwidth_svg_test.cc unit/perf_regret_test.cc unit/perf_sweep_script_test.cc
+             SOURCES unit/perf_bandwidth_svg_test.cc unit/perf_regret_test.cc
+                     unit/perf_scaled_curves_test.cc unit/perf_sweep_script_test.cc
                      unit/perf_tune_curves_test.cc unit/perf_tuner_rows_test.cc
              LIBS noria_tune_pure)
-  # A collection of public logs that may stand beside the checkout: its licences keep it out.
-  set(nccl_logs ${PROJECT_SOURCE_DIR}/../shared/data/nccl_tests_logs)
-  if(EXISTS ${nccl_logs}/raw)
+  if(EXISTS ${NORIA_NCCL_LOGS}/raw)
     noria_test(NAME perf_nccl_logs_test LABELS unit SOURCES unit/perf_nccl_logs_test.cc
-               LIBS noria_perf_pure)
-    target_compile_definitions(perf_nccl_logs_test PRIVATE NORIA_NCCL_LOGS="${nccl_logs}")
+               LIBS noria_tune_pure)
+    target_compile_definitions(perf_nccl_logs_test PRIVATE NORIA_NCCL_LOGS="${NORIA_NCCL_LOGS}"
+      NORIA_FIGURES="${PROJECT_SOURCE_DIR}/plugin/tuner/figures")
   else()
-    message(STATUS "no test of public nccl-tests logs: ${nccl_logs} is not there")
+    message(STATUS "no test of public nccl-tests logs: ${NORIA_NCCL_LOGS} is not there")
   endif()
 endif()

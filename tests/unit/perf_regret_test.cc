@@ -37,7 +37,7 @@ std::vector<ChoiceComparison> compare(const std::vector<Curve>& curves, const Ta
 TEST(Regret, Sizes_that_a_table_has_not_seen_are_decided_by_those_around_them) {
   const std::vector<Curve> curves{kRing, kTree};
   const auto all = compare_choices(curves, kUsual, [&](const CurveKey& key, uint64_t bytes) {
-    return table_without(curves, key, bytes, 0.05);
+    return table_without(curves, key, bytes);
   });
   ASSERT_EQ(all.size(), 7u);
   for (size_t i = 1; i + 1 < all.size(); ++i) {  // at the ends NCCL's choice stands
@@ -67,10 +67,26 @@ TEST(Regret, NCCL_left_alone_is_what_it_was_measured_to_be) {
   // A table that knows what NCCL's own costs.  Expect: the ring, at every size within.
   std::vector<Curve> closed{own, kRing};
   close_choices(kUsual, Open::all, &closed);
-  for (const ChoiceComparison& one : compare_choices(
-           {own, kRing}, kUsual,
-           [&](const CurveKey&key, uint64_t) { return table_without(closed, key, 0, 0.05); }))
+  for (const ChoiceComparison& one :
+       compare_choices({own, kRing}, kUsual,
+                       [&](const CurveKey&key, uint64_t) { return table_without(closed, key, 0); }))
     EXPECT_EQ(one.ours.name, "Ring/Simple") << one.bytes;
+}
+
+TEST(Regret, A_ring_that_NCCL_is_thought_to_take_and_does_not_is_found) {
+  // The model's first choice is measured by name too, and takes half of NCCL's own time.
+  std::vector<Curve> open{curve(std::nullopt, std::nullopt, 180, 10)};
+  close_choices(kUsual, Open::all, &open);
+  Curve named = curve(open.front().key.algorithm, open.front().key.protocol, 90, 5);
+  const std::vector<Curve> curves{curve(std::nullopt, std::nullopt, 180, 10), named};
+  std::vector<Curve> closed = curves;
+  close_choices(kUsual, Open::all, &closed);
+  for (const ChoiceComparison& one : compare_choices(
+           curves, kUsual,
+           [&](const CurveKey&key, uint64_t) { return table_without(closed, key, 0); })) {
+    EXPECT_EQ(one.regret(), 0) << one.bytes;
+    EXPECT_NEAR(one.over_nccl(), -0.5, 1e-9) << one.bytes;
+  }
 }
 
 TEST(Regret, One_choice_alone_compares_with_nothing) {
@@ -86,12 +102,12 @@ TEST(Model_choice, Half_open_choices_are_closed_within_what_is_known_and_open_on
   for (const Curve& one : curves) {
     if (!one.key.algorithm) {
       ++open;
-      EXPECT_EQ(one.sources.front(), "a.log table 1");
+      EXPECT_FALSE(one.is_guess);
       continue;
     }
     EXPECT_EQ(one.key.algorithm, Algorithm::ring);
     EXPECT_TRUE(one.key.protocol);
-    EXPECT_EQ(one.sources.front(), "modelled choice of NCCL's in a.log table 1");
+    EXPECT_TRUE(one.is_guess);
   }
   EXPECT_EQ(open, 1u);
   close_choices(kUsual, Open::all, &curves);
@@ -115,7 +131,48 @@ TEST(Model_choice, What_was_measured_by_name_is_not_guessed) {
                                   [&](const Curve& one) { return one.key == guessed; });
   ASSERT_NE(found, curves.end());
   EXPECT_EQ(found->times.front().us, 74);
-  EXPECT_EQ(found->sources.front(), "a.log table 1");
+  EXPECT_FALSE(found->is_guess);
+}
+
+TEST(Model_choice, What_takes_another_time_by_name_is_not_what_NCCL_chose) {
+  const Curve own = curve(std::nullopt, std::nullopt, 50, 4);
+  std::vector<Curve> curves{own};
+  close_choices(kUsual, Open::all, &curves);
+  const CurveKey guessed = curves.front().key;
+  // As long by name: the guess stands, and what was measured by name is the curve.
+  Curve named = own;
+  named.key = guessed;
+  curves = {own, named};
+  close_choices(kUsual, Open::all, &curves);
+  const auto times_of = [&](const CurveKey& key) {
+    const auto found = std::find_if(curves.begin(), curves.end(),
+                                    [&](const Curve& one) { return one.key == key; });
+    return found != curves.end() ? found->times.size() : 0;
+  };
+  size_t of_others = 0;
+  for (const Curve& one : curves) of_others += one.key != guessed ? one.times.size() : 0;
+  EXPECT_EQ(times_of(guessed), 7u);
+  // Twice as fast.  Expect: all times of NCCL's own are of other choices.
+  for (TimedSize& time : named.times) time.us /= 2;
+  curves = {own, named};
+  close_choices(kUsual, Open::all, &curves);
+  size_t elsewhere = 0;
+  for (const Curve& one : curves) elsewhere += one.key != guessed ? one.times.size() : 0;
+  EXPECT_EQ(elsewhere, 7u);
+  EXPECT_LT(of_others, elsewhere);
+}
+
+TEST(Model_choice, A_guess_of_one_size_has_the_shape_of_the_models_line) {
+  Curve own = curve(std::nullopt, std::nullopt, 50, 4);
+  own.times.resize(1);
+  Measured measured{.curves = {own}};
+  close_choices(kUsual, Open::all, &measured.curves);
+  const std::vector<FittedCurve> fitted = fit_curves(&measured);
+  ASSERT_EQ(fitted.size(), 1u);
+  ASSERT_EQ(fitted[0].pieces.size(), 1u);
+  EXPECT_NEAR(fitted[0].pieces[0].line.us(1_MiB), 54, 1e-9);
+  EXPECT_GT(fitted[0].pieces[0].line.fixed_us, 0);
+  EXPECT_GT(fitted[0].pieces[0].line.us_per_byte, 0);
 }
 
 TEST(Model_choice, Where_NCCL_uses_none_of_what_is_known_the_choice_stays_open) {

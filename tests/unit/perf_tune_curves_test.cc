@@ -127,6 +127,9 @@ TEST(Tune_curves, What_is_not_to_be_trusted_is_refused_with_file_line_and_reason
   LoggedTable where = table({row(8, "20")});
   where.ranks = where.nodes = 0;
   EXPECT_EQ(refusal({log_of(where)}),
+            "a.log:7: the log does not say how many nodes and ranks there were; give --nodes and "
+            "--ranks-per-node");
+  EXPECT_EQ(refusal({log_of(where)}, {.ranks_per_node = 8}),
             "a.log:7: the log does not say how many nodes there were; give --nodes");
   EXPECT_EQ(refusal({log_of(where)}, {.nodes = 2}),
             "a.log:7: the log does not say how many ranks there were; give --ranks-per-node");
@@ -146,9 +149,10 @@ TEST(Tune_curves, What_is_not_to_be_trusted_is_refused_with_file_line_and_reason
 }
 
 TEST(Tune_curves, A_fit_says_how_far_it_is_off) {
-  Measured measured = read_curves({log_of(table({row(8, "20"), row(1024, "20"), row(1 << 20, "30"),
-                                                 row(1 << 21, "40"), row(1 << 22, "90")}))},
-                                  {});
+  LoggedTable once = table(
+      {row(8, "20"), row(1024, "20"), row(1 << 20, "30"), row(1 << 21, "40"), row(1 << 22, "90")});
+  for (LoggedRow& each : once.rows) each.in_place = {};
+  Measured measured = read_curves({log_of(once)}, {});
   const std::vector<FittedCurve> fitted = fit_curves(&measured);
   ASSERT_EQ(fitted.size(), 1u);
   EXPECT_LT(fitted[0].residual, 0.05);
@@ -156,6 +160,23 @@ TEST(Tune_curves, A_fit_says_how_far_it_is_off) {
   EXPECT_NEAR(fitted[0].worst, 0.33, 0.05);
   ASSERT_TRUE(fitted[0].left_out);
   EXPECT_LT(*fitted[0].left_out, 0.15);
+}
+
+TEST(Tune_curves, A_curve_holds_around_its_sizes_and_not_where_they_are_far_apart) {
+  using plugin::tuner::Range;
+  const auto held = [](std::vector<uint64_t> sizes) {
+    std::vector<TimedSize> times;
+    for (const uint64_t bytes : sizes) times.push_back({bytes, 1});
+    return held_by(times);
+  };
+  constexpr uint64_t kMiB = 1 << 20;
+  EXPECT_EQ(held({}), std::vector<Range>());
+  EXPECT_EQ(held({16 * kMiB}), (std::vector<Range>{{11776 * 1024, 23 * kMiB - 1}}));
+  EXPECT_EQ(held({8, 64}), (std::vector<Range>{{0, 91}}));
+  EXPECT_EQ(held({16 * kMiB, 512 * kMiB}),
+            (std::vector<Range>{{11776 * 1024, 23 * kMiB - 1}, {368 * kMiB, UINT64_MAX}}));
+  EXPECT_EQ(held({32 * kMiB, 512 * kMiB}), (std::vector<Range>{{23 * kMiB, UINT64_MAX}}));
+  EXPECT_EQ(edge_at(1e30), uint64_t{1} << 62);
 }
 
 TEST(Tune_curves, Steps_and_bytes_on_the_wire_are_those_of_the_algorithm) {

@@ -64,15 +64,15 @@ TEST(Tuner_rows, Where_two_lines_cross_the_order_turns) {
   expect_well(curves, rows);
 }
 
-TEST(Tuner_rows, A_curve_holds_where_it_was_measured) {
+TEST(Tuner_rows, A_curve_holds_where_it_was_measured_and_half_an_octave_beyond) {
   const std::vector<FittedCurve> curves{
       straight(Algorithm::ring, Protocol::simple, 90, 5, 64_KiB, 64_MiB),
       straight(Algorithm::tree, Protocol::ll, 10, 25)};
   const std::vector<Row> rows = rows_of(curves, {});
   EXPECT_EQ(lines_of(rows),
-            (Lines{"2 nodes 0-64K Tree/LL 10+25", "2 nodes 64K-4M Tree/LL 10+25",
-                   "2 nodes 64K-4M Ring/Simple 90+5", "2 nodes 4M-67108865 Ring/Simple 90+5",
-                   "2 nodes 4M-67108865 Tree/LL 10+25", "2 nodes 67108865- Tree/LL 10+25"}));
+            (Lines{"2 nodes 0-46K Tree/LL 10+25", "2 nodes 46K-4M Tree/LL 10+25",
+                   "2 nodes 46K-4M Ring/Simple 90+5", "2 nodes 4M-92M Ring/Simple 90+5",
+                   "2 nodes 4M-92M Tree/LL 10+25", "2 nodes 92M- Tree/LL 10+25"}));
   expect_well(curves, rows);
 }
 
@@ -88,20 +88,52 @@ TEST(Tuner_rows, Each_piece_is_rows_of_its_own_and_an_open_choice_is_none) {
   expect_well(curves, rows);
 }
 
-TEST(Tuner_rows, Nodes_that_nobody_measured_are_modelled_by_steps_from_the_nearest) {
-  const std::vector<FittedCurve> curves{
-      straight(Algorithm::ring, Protocol::simple, 30, 16, 8, 1_GiB, 2),
-      straight(Algorithm::ring, Protocol::simple, 400, 17, 8, 1_GiB, 10),
-      straight(Algorithm::tree, Protocol::ll, 5, 2, 8, 1_GiB, 1)};
-  const std::vector<Row> rows = rows_of(curves, {.most_nodes = 16});
-  // 30 steps on 2 nodes, 62 on 4; 158 on 10, 126 on 8 and 254 on 16.
+TEST(Tuner_rows, Guesses_of_one_sweep_end_where_the_next_begins_whatever_another_sweep_has) {
+  FittedCurve small = straight(Algorithm::ring, Protocol::ll, 10, 25, 8, 1_MiB);
+  FittedCurve large = straight(Algorithm::ring, Protocol::simple, 90, 5, 4_MiB, 1_GiB);
+  FittedCurve other = straight(Algorithm::tree, Protocol::ll, 500, 90, 2_MiB, 64_MiB);
+  small.curve.is_guess = large.curve.is_guess = other.curve.is_guess = true;
+  other.curve.sources = {"b.log table 1"};
+  const std::vector<FittedCurve> curves{small, large, other};
+  const Lines lines = lines_of(rows_of(curves, {}));
+  EXPECT_EQ(lines, (Lines{"2 nodes 0-1472K Ring/LL 10+25", "2 nodes 1472K-2M Ring/LL 10+25",
+                          "2 nodes 1472K-2M Tree/LL 500+90", "2 nodes 2M-92M Ring/Simple 90+5",
+                          "2 nodes 2M-92M Tree/LL 500+90", "2 nodes 92M- Ring/Simple 90+5"}));
+}
+
+TEST(Tuner_rows, What_is_scaled_or_guessed_is_modelled_and_says_from_what) {
+  FittedCurve guess = straight(Algorithm::ring, Protocol::simple, 30, 16);
+  guess.curve.is_guess = true;
+  FittedCurve scaled = straight(Algorithm::ring, Protocol::simple, 60, 17, 8, 1_GiB, 8);
+  scaled.curve.scaling = Scaling{2, 8, {{6, 9}, {11, 11}}};
+  FittedCurve both = scaled;
+  both.curve.key.nodes = 16;
+  both.curve.is_guess = true;
+  both.curve.scaling = Scaling{2, 4, {{12, 22}}};
+  const std::vector<FittedCurve> curves{guess, scaled, both};
+  const std::vector<Row> rows = rows_of(curves, {});
   EXPECT_EQ(lines_of(rows),
-            (Lines{"1 nodes * Tree/LL 5+2", "2 nodes * Ring/Simple 30+16",
-                   "10 nodes * Ring/Simple 400+17", "3-5 nodes * Ring/Simple 62+16.53",
-                   "6-9 nodes * Ring/Simple 319+16.95", "11 nodes * Ring/Simple 319+16.95",
-                   "12-22 nodes * Ring/Simple 643+17.08"}));
-  EXPECT_EQ(rows[3].provenance, "modelled at 4 nodes from 2 of a.log table 1");
+            (Lines{"2 nodes * Ring/Simple 30+16", "6-9 nodes * Ring/Simple 60+17",
+                   "11 nodes * Ring/Simple 60+17", "12-22 nodes * Ring/Simple 60+17"}));
+  ASSERT_EQ(rows.size(), 4u);
+  for (const Row& row : rows) EXPECT_TRUE(row.is_modelled);
+  EXPECT_EQ(rows[0].provenance, "modelled choice of NCCL's in a.log table 1");
+  EXPECT_EQ(rows[1].provenance, "modelled at 8 nodes from 2 of a.log table 1");
+  EXPECT_EQ(rows[3].provenance,
+            "modelled choice of NCCL's at 16 nodes of 8 from 2 of 4 in a.log table 1");
   expect_well(curves, rows);
+}
+
+TEST(Tuner_rows, What_sizes_left_out_are_off_by_is_the_least_gain_that_counts) {
+  FittedCurve exact = straight(Algorithm::ring, Protocol::simple, 30, 5);
+  EXPECT_EQ(max_regret_of({exact}), 0.05);
+  exact.left_out = 0.01;
+  FittedCurve noisy = exact;
+  noisy.left_out = 0.31234;
+  EXPECT_EQ(max_regret_of({exact, exact, noisy}), 0.05);
+  EXPECT_EQ(max_regret_of({exact, noisy, noisy}), 0.3123);
+  noisy.left_out = 7;
+  EXPECT_EQ(max_regret_of({noisy}), 1);
 }
 
 TEST(Tuner_rows, A_summary_tells_steps_bandwidth_and_errors) {
