@@ -226,7 +226,10 @@ Outcome<Ok> Comm::try_ring(Nanoseconds deadline) {
   // Where one rank's packets are lost, another may be through all the same. And a rank that went on
   // alone might fail, or die, while another is still in here, whose start would then fail of that.
   if (passed.is_ok()) passed = agree("try the ring", passed, deadline + kSettling);
-  if (passed.is_ok()) return passed;
+  if (passed.is_ok()) {
+    engine_->ring()->start_counting();
+    return passed;
+  }
   return Failure{passed.failure().code,
                  "the ranks met, but their first exchange over the devices failed: " +
                      passed.failure().text + "; noria_info shows a host's ports and GIDs"};

@@ -155,14 +155,15 @@ void Ring::State::look_around_lines() {
   if (is_header && header.sequence == sequence_ + 1) return;
   if (!is_header || header.sequence != sequence_)
     return core_.fail_out_of_step("the line of this collective");
-  core_.fail(calls_differ(core_.place(), sequence_, header, header_of(lines_.called())));
+  core_.fail(
+      calls_differ(core_.place(), core_.number_of(sequence_), header, header_of(lines_.called())));
 }
 
 // The other way round.
 void Ring::State::look_for_line() {
   const LineCall* const theirs = lines_.heard_of(sequence_);
   if (theirs == nullptr) return;
-  core_.fail(calls_differ(core_.place(), sequence_, header_of(*theirs), header_));
+  core_.fail(calls_differ(core_.place(), core_.number_of(sequence_), header_of(*theirs), header_));
 }
 
 bool Ring::State::drop_wake(const RingInbox::Message& message) {
@@ -235,7 +236,7 @@ bool Ring::State::is_header_right(const RingHeader& header) {
     return false;
   }
   if (is_same) return true;
-  core_.fail(calls_differ(core_.place(), sequence_, header, header_));
+  core_.fail(calls_differ(core_.place(), core_.number_of(sequence_), header, header_));
   return false;
 }
 
@@ -275,7 +276,8 @@ std::string Ring::State::waiting_for() const {
   if (!run_.is_active()) return waited_for_;
   const std::string to = "rank " + std::to_string(core_.place().right());
   if (!has_sent_header_) return to + " to take part";
-  if (!has_left_header_) return "the start of collective " + std::to_string(sequence_) + from;
+  if (!has_left_header_)
+    return "the start of collective " + std::to_string(core_.number_of(sequence_)) + from;
 
   const auto named = [&](uint32_t segment) {
     return "segment " + std::to_string(segment + 1) + " of " + std::to_string(run_.segments());
@@ -298,11 +300,12 @@ std::string Ring::State::waiting_for() const {
 std::string Ring::State::line_awaited(const std::string& from) const {
   const RingPlace& place = core_.place();
   const uint32_t behind = lines_.taken() + 1;  // so far to the left is who gave it
-  if (behind == 1) return "the start of collective " + std::to_string(sequence_) + from;
+  if (behind == 1)
+    return "the start of collective " + std::to_string(core_.number_of(sequence_)) + from;
   if (behind == place.size) return "rank " + std::to_string(place.right()) + " to take part";
   const uint32_t rank = (place.rank + place.size - behind) % place.size;
-  return "rank " + std::to_string(rank) + "'s part of collective " + std::to_string(sequence_) +
-         from;
+  return "rank " + std::to_string(rank) + "'s part of collective " +
+         std::to_string(core_.number_of(sequence_)) + from;
 }
 
 // ---- the handle --------------------------------------------------------------------------------
@@ -331,6 +334,7 @@ void Ring::start(Collective& collective) { state_->start(collective); }
 Ring::Progress Ring::advance() { return state_->advance(); }
 const Failure& Ring::failure() const { return state_->failure(); }
 void Ring::close() { state_->close(); }
+void Ring::start_counting() { state_->start_counting(); }
 std::string Ring::waiting_for() const { return state_->waiting_for(); }
 RingFetch Ring::fetch() const { return state_->fetch(); }
 

@@ -57,6 +57,10 @@ class Ring {
   // waiting_for(), fetch() and the destructor follow.
   void close();
 
+  // Texts call the next collective the first: those before were none of the caller's. On all ranks,
+  // with none under way.
+  void start_counting();
+
   // What it waits for now, for time-outs: "segment 3 of 12 from rank 2".
   std::string waiting_for() const;
   RingFetch fetch() const;

@@ -64,6 +64,10 @@ class RingCore {
     if (!has_failed()) failure_ = std::move(failure);
   }
 
+  // By which number texts call the collective of this sequence: those that the caller made count.
+  uint64_t number_of(uint64_t sequence) const { return sequence - not_counted_; }
+  void count_after(uint64_t sequence) { not_counted_ = sequence; }
+
   // The left neighbour sent what cannot come now.
   NORIA_COLD void fail_out_of_step(const char* wanted) {
     fail({NORIA_E_INTERNAL, "rank " + std::to_string(place_.left()) + " is out of step with rank " +
@@ -114,6 +118,7 @@ class RingCore {
   transport::Domain& domain_;
   RingPlace place_;
   Failure failure_{NORIA_OK, {}};
+  uint64_t not_counted_ = 0;
 };
 
 }  // namespace noria::bucketing

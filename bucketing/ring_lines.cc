@@ -100,7 +100,8 @@ bool RingLines::take_next(RingCore& core) {
 void RingLines::fail_differing(RingCore& core, const RingLine& line) const {
   if (line.sequence != own_.sequence || line.call == own_.call)
     return core.fail_out_of_step("the line of this collective");
-  core.fail(calls_differ(core.place(), sequence_, header_of(line.call), header_of(own_.call)));
+  core.fail(calls_differ(core.place(), core.number_of(sequence_), header_of(line.call),
+                         header_of(own_.call)));
 }
 
 void RingLines::deliver(const RingCore& core) {

@@ -39,12 +39,12 @@ RingHeader header_of(const LineCall& call) {
   return header;
 }
 
-Failure calls_differ(const RingPlace& place, uint64_t sequence, const RingHeader& theirs,
+Failure calls_differ(const RingPlace& place, uint64_t number, const RingHeader& theirs,
                      const RingHeader& ours) {
   const bool is_order = theirs.kind != ours.kind || theirs.parts != ours.parts;
   const std::string their_call = describe(theirs), our_call = describe(ours);
   return {is_order ? NORIA_E_ORDER : NORIA_E_MISMATCH,
-          "collective " + std::to_string(sequence) + " differs: rank " +
+          "collective " + std::to_string(number) + " differs: rank " +
               std::to_string(place.left()) + " called " + their_call + ", rank " +
               std::to_string(place.rank) + " called " + our_call +
               // The header has no room for the parts of parts.

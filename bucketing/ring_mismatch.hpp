@@ -18,7 +18,7 @@ RingHeader header_of(const LineCall& call);
 
 // "collective 7 differs: rank 0 called barrier, rank 1 called ...". `theirs` is the left
 // neighbour's.
-Failure calls_differ(const RingPlace& place, uint64_t sequence, const RingHeader& theirs,
+Failure calls_differ(const RingPlace& place, uint64_t number, const RingHeader& theirs,
                      const RingHeader& ours);
 
 }  // namespace noria::bucketing

@@ -33,6 +33,7 @@ class Ring::State {
   void start(Collective& collective);
   NORIA_HOT Progress advance();
   void close();
+  void start_counting() { core_.count_after(sequence_); }
 
   const Failure& failure() const { return core_.failure(); }
   std::string waiting_for() const;

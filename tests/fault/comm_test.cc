@@ -171,7 +171,7 @@ TEST(StartTest, A_mismatch_right_after_the_start_is_told_by_the_call_itself) {
                   NORIA_E_ORDER)
             << last_error();
       },
-      NORIA_E_ORDER, "differs: rank ");
+      NORIA_E_ORDER, "collective 1 differs: rank ");
 }
 
 TEST(StartTest, A_death_right_after_the_start_is_told_by_the_next_call) {
