@@ -14,7 +14,7 @@ constexpr size_t kMostText = 256;  // of what a hook says, with its NUL
 
 BucketHooks::View BucketHooks::view_of(const Bucket& bucket, uint32_t index,
                                        const ArenaRange& range, std::span<const ArenaRange> tensors,
-                                       std::byte* arena) {
+                                       std::byte* place) {
   View view;
   const uint64_t element = dtype_bytes(bucket.dtype);
   for (const uint32_t id : bucket.tensors) {
@@ -31,7 +31,7 @@ BucketHooks::View BucketHooks::view_of(const Bucket& bucket, uint32_t index,
                 .tensors = static_cast<uint32_t>(view.ids.size()),
                 .offset = range.begin,
                 .bytes = range.bytes(),
-                .data = arena + range.begin,
+                .data = place + (range.begin - bucket.arena_offset),
                 .tensor_ids = view.ids.data(),
                 .tensor_firsts = view.firsts.data(),
                 .tensor_offsets = view.offsets.data(),
@@ -40,7 +40,7 @@ BucketHooks::View BucketHooks::view_of(const Bucket& bucket, uint32_t index,
 }
 
 void BucketHooks::install(const Plan& plan, std::span<const ArenaRange> tensors,
-                          std::span<const ArenaRange> own, std::byte* arena,
+                          std::span<const ArenaRange> own, std::span<std::byte* const> places,
                           std::span<const Segment> segments) {
   segments_ = segments.size();
   gates_.reset(new std::atomic<uint32_t>[segments.size()]);
@@ -51,8 +51,8 @@ void BucketHooks::install(const Plan& plan, std::span<const ArenaRange> tensors,
   for (uint32_t b = 0; b < plan.buckets.size(); ++b) {
     const Bucket& bucket = plan.buckets[b];
     const ArenaRange whole{bucket.arena_offset, bucket.arena_offset + bucket.bytes};
-    views_[NORIA_HOOK_BEFORE].push_back(view_of(bucket, b, whole, tensors, arena));
-    views_[NORIA_HOOK_AFTER].push_back(view_of(bucket, b, own[b], tensors, arena));
+    views_[NORIA_HOOK_BEFORE].push_back(view_of(bucket, b, whole, tensors, places[b]));
+    views_[NORIA_HOOK_AFTER].push_back(view_of(bucket, b, own[b], tensors, places[b]));
     uint32_t end = first_segments_.back(), pieces = 0;
     // Of slices the first one's counter counts for all.
     for (; end < segments.size() && segments[end].part == b; ++end)

@@ -44,10 +44,11 @@ class BucketHooks {
     return (has(NORIA_HOOK_BEFORE) ? 1U : 0U) | (has(NORIA_HOOK_AFTER) ? 2U : 0U);
   }
 
-  // What the buckets of a plan show. `tensors` in the arena by id, `own` what of each bucket holds
-  // its reduction, `segments` those of the buckets, then others, each of which waits for open().
+  // What the buckets of a plan show. `tensors` in the layout by id, `own` what of each bucket holds
+  // its reduction, `places` where each bucket lies, `segments` those of the buckets, then others,
+  // each of which waits for open().
   void install(const Plan& plan, std::span<const ArenaRange> tensors,
-               std::span<const ArenaRange> own, std::byte* arena,
+               std::span<const ArenaRange> own, std::span<std::byte* const> places,
                std::span<const Segment> segments);
 
   void restart(uint64_t step);
@@ -73,7 +74,7 @@ class BucketHooks {
     std::vector<uint64_t> firsts, offsets, bytes;
   };
   static View view_of(const Bucket& bucket, uint32_t index, const ArenaRange& range,
-                      std::span<const ArenaRange> tensors, std::byte* arena);
+                      std::span<const ArenaRange> tensors, std::byte* place);
   void call(noria_hook_moment moment, uint32_t bucket);
   void complain(noria_hook_moment moment, uint32_t bucket, int32_t code, std::string text);
 

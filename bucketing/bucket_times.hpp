@@ -54,12 +54,16 @@ class BucketTimes {
   }
   // The gradient that completed a piece was given at `given`.
   void on_piece(uint32_t bucket, Nanoseconds given, Nanoseconds now) {
-    Cells& cells = cells_[bucket];
-    set_once(cells.queued, now);
+    on_queued(bucket, now);
+    on_last_gradient(bucket, given);
+  }
+  // The two halves of it, where a gradient is given long before it is in place.
+  void on_queued(uint32_t bucket, Nanoseconds now) { set_once(cells_[bucket].queued, now); }
+  void on_last_gradient(uint32_t bucket, Nanoseconds given) {
+    std::atomic<Nanoseconds>& last = cells_[bucket].last;
     // A loop, as another thread may have come later and be first.
-    Nanoseconds seen = cells.last.load(std::memory_order_relaxed);
-    while (seen < given &&
-           !cells.last.compare_exchange_weak(seen, given, std::memory_order_relaxed)) {
+    Nanoseconds seen = last.load(std::memory_order_relaxed);
+    while (seen < given && !last.compare_exchange_weak(seen, given, std::memory_order_relaxed)) {
     }
   }
 

@@ -105,6 +105,13 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
         "noria_reducer_config.shard leaves each rank a part of the results: what looks at "
         "all of them, NORIA_UNUSED_KEEP and NORIA_NONFINITE_ERROR, is not for it"};
   NORIA_TRY(check_device(config));
+  const bool is_on_device = config.device_kind == NORIA_STREAM_CUDA;
+  if (config.max_in_flight != 0 && !is_on_device &&
+      (config.arena == 1 || config.shard != NORIA_SHARD_NONE))
+    return Failure{NORIA_E_ARG,
+                   "noria_reducer_config.max_in_flight is " + std::to_string(config.max_in_flight) +
+                       ": it bounds copies; views (arena) and shards are there for all buckets at "
+                       "once, so leave it 0"};
   ReducerConfig checked{.arena = config.arena == 1,
                         .op = config.op,
                         .step_timeout = Nanoseconds{config.step_timeout_ms} * 1'000'000,
@@ -116,8 +123,9 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
                         .static_graph = config.static_graph == 1,
                         .is_nonfinite_error = config.nonfinite == NORIA_NONFINITE_ERROR,
                         .is_sharded = config.shard == NORIA_SHARD_REDUCE_SCATTER,
-                        .is_on_device = config.device_kind == NORIA_STREAM_CUDA};
-  if (config.max_in_flight != 0) checked.max_in_flight = config.max_in_flight;
+                        .max_in_flight = config.max_in_flight,
+                        .is_on_device = is_on_device};
+  if (is_on_device && config.max_in_flight == 0) checked.max_in_flight = kDeviceSlots;
   if (config.bucket_bytes != 0) checked.caps.bucket_bytes = config.bucket_bytes;
   if (config.first_bucket_bytes != 0) checked.caps.first_bucket_bytes = config.first_bucket_bytes;
   if (config.last_bucket_bytes != 0) checked.caps.last_bucket_bytes = config.last_bucket_bytes;

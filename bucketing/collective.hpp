@@ -92,7 +92,9 @@ struct Collective {
   std::atomic<uint32_t>* pending = nullptr;
   uint64_t fingerprint = 0;       // of kind, root and the parts' shapes, dtypes and ops
   bool has_single_phase = false;  // some part goes through one phase only
-  // Without progress, while all segments of this rank are ready; 0: the engine's.
+  // This rank has given all that it can, and waits for others; null: when all segments are ready.
+  const std::atomic<bool>* is_waited_for = nullptr;
+  // Without progress, while this rank owes nothing; 0: the engine's.
   int64_t timeout_ns = 0;
 
   std::atomic<State> state{State::queued};

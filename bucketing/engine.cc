@@ -62,6 +62,13 @@ void copy_parts(Collective& collective) {
   }
 }
 
+bool owes_nothing(const Collective& collective) {
+  // acquire: pairs with the release of whoever waits; what it gave is there.
+  return collective.is_waited_for != nullptr
+             ? collective.is_waited_for->load(std::memory_order_acquire)
+             : is_ready(collective);
+}
+
 const char* name_of(const Collective& collective) {
   if (collective.pending != nullptr) return "the step";
   switch (collective.kind) {
@@ -398,7 +405,7 @@ Nanoseconds Engine::State::bound() {
 
 bool Engine::State::is_overdue(Nanoseconds now) {
   if (now - idle_since_ < bound()) return false;
-  if (is_ready(*current_)) return true;
+  if (owes_nothing(*current_)) return true;
   idle_since_ = now;  // this rank's own gradients are not there yet: nobody owes anything
   return false;
 }

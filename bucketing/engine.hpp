@@ -7,8 +7,8 @@
 // With nothing queued the seat is empty and the communication thread sleeps on a descriptor of its
 // own, so that an idle engine costs nothing and a blocking call wakes nobody.
 //
-// Every collective has a bound: timeout without progress (nothing moved, and all segments of this
-// rank are ready) fails it and, as the ring is then out of step, the communicator. A stopped peer
+// Every collective has a bound: timeout without progress (nothing moved, and this rank owes
+// nothing) fails it and, as the ring is then out of step, the communicator. A stopped peer
 // is slow, not dead. At half of the bound, whoever's fault it is, a warning says what this rank
 // waits for and what each rank owes; when the bound is over, the failure says it. A failure is
 // sticky: the ring is closed first, so that no byte lands any more in buffers that are handed back,

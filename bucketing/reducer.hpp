@@ -18,8 +18,9 @@
 //
 // Files: reducer.cc (life), reducer_seal.cc (agreement and memory), reducer_plan.cc (the plan),
 // reducer_step.cc (a step), reducer_end.cc (its end), reducer_result.cc (one tensor's result),
-// reducer_shard.cc (what a rank keeps of a step, and how the rest is gathered), reducer_device.cc
-// (what is different where gradients lie on a device).
+// reducer_shard.cc (what a rank keeps of a step, and how the rest is gathered), reducer_slots.cc
+// (copies of fewer buckets at once than there are), reducer_device.cc (what is different where
+// gradients lie on a device).
 //
 // Threads: add(), set_hook(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
 // last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any thread, several at
@@ -44,6 +45,7 @@
 #include "bucketing/arena.hpp"
 #include "bucketing/arrival.hpp"
 #include "bucketing/bucket_hooks.hpp"
+#include "bucketing/bucket_slots.hpp"
 #include "bucketing/bucket_times.hpp"
 #include "bucketing/collective.hpp"
 #include "bucketing/cuda_types.hpp"
@@ -139,14 +141,17 @@ class Reducer final : private OpenStep {
   Outcome<Ok> gather_on_device(std::byte* memory, std::optional<noria_dtype> dtype);
   const transport::Region* gathered_region(std::byte* memory, uint64_t bytes);
   std::byte* gradients() const;
-  uint64_t news_offset() const { return is_on_device() ? 0 : plan_.arena_bytes; }
-  uint64_t hooks_verdict_offset() const;
-  uint64_t wire_offset() const;
-  uint64_t wire_bytes() const;
+  uint64_t buckets_bytes() const;
+  std::byte* place_of(uint32_t bucket) const;
+  bool travels_narrow() const { return config_.wire_dtype != 0 && host_.size > 1; }
+  uint64_t hooks_verdict_offset(uint64_t buckets) const;
+  uint64_t wire_offset(uint64_t buckets) const;
+  uint64_t wire_bytes(uint64_t buckets) const;
+  Outcome<Ok> make_arena(uint64_t buckets, Arena* arena) const;
   uint32_t input_divisor() const;
   void travel_narrow(Part& part) const;
   void build_collective();
-  void add_bucket(const Bucket& bucket);
+  void add_bucket(uint32_t index);
   std::vector<Segment> step_segments() const;
   int32_t* add_maximum(uint64_t offset, uint64_t count);
   void install_hooks();
@@ -166,6 +171,7 @@ class Reducer final : private OpenStep {
   Outcome<double> measure_us(uint64_t bytes);
   Outcome<double> measure_ring_us(uint64_t bytes);
   Outcome<double> probe_device_us(cuda::Pointer memory, uint64_t bytes);
+  uint64_t measured_bytes() const;
   Plan plan_after(const ArrivalTimes& times, bool are_views_out) const;
   Outcome<Ok> adopt_arrival();
   Outcome<Ok> install_plan();
@@ -177,6 +183,7 @@ class Reducer final : private OpenStep {
   NORIA_HOT void copy_in(uint32_t id, const std::byte* grad);
   void take_stretches(const Readiness::Home& home);
   void on_stretch_ready(uint32_t stretch, Nanoseconds given);
+  void send_piece(uint32_t bucket);
   void contribute(uint32_t id, bool is_used);
   void restart_window();
   void end_pass(bool is_last);
@@ -193,7 +200,8 @@ class Reducer final : private OpenStep {
   void release_part(size_t part);
   Outcome<Ok> judge(Complaints mine) const;
   bool looks_at_results() const;
-  void finish_buckets();
+  void finish_buckets(uint32_t end);
+  void finish_bucket(uint32_t index);
   bool has_result(size_t bucket);
   void copy_out(const Bucket& bucket);
   void put_back_unused();
@@ -215,8 +223,21 @@ class Reducer final : private OpenStep {
   Outcome<const void*> device_result(uint32_t id, Consumer consumer);
   Outcome<const void*> early_device_result(uint32_t id, Nanoseconds timeout, Consumer consumer);
 
+  // its slots
+  std::unique_ptr<BucketSlots> slots_for(const Plan& plan) const;
+  Outcome<Ok> exchange_slots(const Plan& next, const Gather& ask_all);
+  void empty_slots();
+  uint32_t first_of_last_slots() const;
+  std::byte* room_for_result(uint32_t id);
+  NORIA_COLD void offer(uint32_t id, std::byte* memory, bool is_zero);
+  void fill(const BucketSlots::Piece& piece);
+  void finish_ended_buckets();
+  void empty_slot(uint32_t bucket);
+  void admit(uint32_t bucket);
+
   // one tensor's result
   Outcome<const void*> early_result(uint32_t id, Nanoseconds timeout);
+  bool has_early_result(uint32_t bucket);
   bool is_given(uint32_t id) const;
   bool is_used_by_any(uint32_t id) const { return !keeps_ || news_[kNewsUsed + id] != 0; }
 
@@ -268,6 +289,12 @@ class Reducer final : private OpenStep {
   // Copy mode, by id: where the gradient came from, and its result goes.
   std::unique_ptr<std::atomic<std::byte*>[]> sources_;
   std::unique_ptr<std::atomic<bool>[]> is_delivered_;  // copy mode: by result(), before step_end()
+  std::unique_ptr<BucketSlots> slots_;                 // null: each bucket has its own place
+  std::vector<std::vector<std::byte>> unclaimed_;      // slots: results of what was not given here
+  std::atomic<uint32_t> finished_{0};                  // buckets of the step that were seen to
+  std::atomic<bool> is_finishing_{false};              // somebody sees to one, before step_end()
+  std::atomic<bool> is_waiting_{false};                // step_end() has nothing to do but wait
+  bool is_good_ = true;  // this rank knows of nothing wrong with the step
   std::unique_ptr<std::atomic<bool>[]> is_nonfinite_;  // by id, where that is looked for
   std::vector<std::vector<std::byte>> kept_;  // arena and KEEP, by id: what stood in unused views
   BucketTimes times_;

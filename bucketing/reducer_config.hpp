@@ -15,6 +15,9 @@ namespace noria::bucketing {
 enum class Order : uint32_t { reverse = NORIA_ORDER_REVERSE, arrival = NORIA_ORDER_ARRIVAL };
 enum class AverageMode : uint32_t { post = 0, pre = 1, split_sqrt = 2 };  // noria_reducer_config
 
+// While one bucket is packed another is reduced.
+inline constexpr uint32_t kDeviceSlots = 2;
+
 struct ReducerConfig {
   bool arena = false;
   PlanCaps caps;
@@ -30,8 +33,9 @@ struct ReducerConfig {
   bool is_nonfinite_error = false;
   bool is_sharded = false;  // buckets are reduced, and not gathered
   uint32_t hooks = 0;       // BucketHooks::moments()
+  // Buckets that copies hold at once, 0: all; on a device between packed and unpacked, at least 1.
+  uint32_t max_in_flight = 0;
   bool is_on_device = false;
-  uint32_t max_in_flight = 2;  // on a device: buckets between packed and unpacked
 };
 
 }  // namespace noria::bucketing

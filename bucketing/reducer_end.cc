@@ -109,14 +109,17 @@ Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
   // Of a deferred pass nothing was contributed yet; of another, what did not come often enough.
   for (uint32_t id = 0; id < tensors_.size(); ++id)
     if (is_deferred_ || readiness_->owed(id) != 0) contribute(id, window_.used(id));
+  is_good_ = !complaints_of_step(was_reset).is_any();
+  if (slots_ != nullptr) finish_buckets(first_of_last_slots());
+  // A hook that sees what is sent has seen all of it by now.
   const Complaints complaints = complaints_of_step(was_reset);
   tell_news(complaints);
   if (host_.size > 1) host_.engine->wake();
-  overflowed_bucket_.reset();
   Outcome<Ok> is_over_on_device = Ok{};
   if (is_on_device()) is_over_on_device = finish_on_device(consumer);
-  if (!complaints.is_any() && looks_at_results()) finish_buckets();
+  if (is_good_ && looks_at_results()) finish_buckets(buckets());
   tell_hooks_verdict(complaints);
+  is_waiting_.store(true, std::memory_order_release);  // pairs with acquire in the engine
   // One rank has the results already: its gradients.
   if (host_.size > 1)
     host_.engine->wake();
@@ -219,24 +222,36 @@ bool Reducer::looks_at_results() const {
 
 // A bucket's results are seen to as soon as they are there, while later buckets are on the wire. If
 // the step fails all the same, what was copied is as undefined as the rest.
-void Reducer::finish_buckets() {
+void Reducer::finish_buckets(uint32_t end) {
   constexpr Nanoseconds kLook = 1_ms;  // short beside a bucket's copy, long beside a look
-  uint32_t finished = 0;
-  while (finished < plan_.buckets.size()) {
-    const Bucket& bucket = plan_.buckets[finished];
-    if (!has_result(finished)) {
-      if (host_.engine->wait(collective_, now_ns() + kLook) && collective_.failure.code != NORIA_OK)
-        return;
+  // relaxed: the gate is closed.
+  for (uint32_t b = finished_.load(std::memory_order_relaxed); b < end;) {
+    if (has_result(b)) {
+      finish_bucket(b++);
       continue;
     }
+    is_waiting_.store(true, std::memory_order_release);  // pairs with acquire in the engine
+    const bool is_over = host_.engine->wait(collective_, now_ns() + kLook);
+    is_waiting_.store(false, std::memory_order_relaxed);
+    if (is_over && collective_.failure.code != NORIA_OK) return;
+  }
+}
+
+void Reducer::finish_bucket(uint32_t index) {
+  const Bucket& bucket = plan_.buckets[index];
+  if (is_good_) {
     // Before a hook changes them: all ranks must find the same.
     if (config_.is_nonfinite_error && !overflowed_bucket_ &&
-        !is_finite(bucket.dtype, arena_.base() + bucket.arena_offset, bucket.numel))
-      overflowed_bucket_ = finished;
-    if (hooks_ != nullptr) hooks_->after(finished);
-    if (!config_.arena && !config_.is_sharded) copy_out(bucket);
-    ++finished;
+        !is_finite(bucket.dtype, place_of(index), bucket.numel))
+      overflowed_bucket_ = index;
+    if (hooks_ != nullptr) hooks_->after(index);
+    if (slots_ != nullptr)
+      empty_slot(index);
+    else if (!config_.arena && !config_.is_sharded)
+      copy_out(bucket);
   }
+  finished_.store(index + 1, std::memory_order_release);  // pairs with early_result()
+  if (slots_ != nullptr) admit(index + slots_->slots());
 }
 
 // Of a bucket without bytes nothing ever ends. One rank has nothing to wait for: its gradients are

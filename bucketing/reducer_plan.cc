@@ -150,6 +150,12 @@ Outcome<double> Reducer::measure_ring_us(uint64_t bytes) {
   });
 }
 
+// That the arena holds even where its buckets, or slots, take less.
+uint64_t Reducer::measured_bytes() const {
+  if (config_.plan != PlanKind::planned || given_plan_ || is_on_device()) return 0;
+  return std::min(kMeasuredBytes.back(), plan_.arena_bytes);
+}
+
 Outcome<Ok> Reducer::measure_link(const Gather& ask_all) {
   if (host_.size == 1) return Ok{};
   const bool is_busy = host_.open_steps->any();
@@ -238,6 +244,8 @@ Outcome<Ok> Reducer::adopt_arrival() {
   next.arena_bytes = plan_.arena_bytes;  // what lies behind the buckets stays there
   if (is_on_device())
     NORIA_TRY(agree_on_success(device_->install(next), "plan of arrival, memory", ask_all));
+  else
+    NORIA_TRY(exchange_slots(next, ask_all));
   plan_ = std::move(next);
   arrival_.reset();
   ++plan_version_;
@@ -250,6 +258,7 @@ Outcome<Ok> Reducer::install_plan() {
   build_collective();
   const std::vector<Segment> segments = step_segments();
   readiness_ = std::make_unique<Readiness>(plan_, plan_tensors(), segments);
+  if (slots_ != nullptr) slots_->cut(plan_, *readiness_);
   first_news_segment_ = 0;
   while (segments[first_news_segment_].part < plan_.buckets.size()) ++first_news_segment_;
   install_hooks();

@@ -22,11 +22,9 @@ Outcome<Ok> Reducer::seal() {
 
   NORIA_TRY_ASSIGN(plan_, first_plan());
   if (observes()) plan_.arena_bytes = most_arena_bytes(plan_tensors());
-  const Outcome<Ok> made = [this]() -> Outcome<Ok> {
-    NORIA_TRY_ASSIGN(arena_, Arena::create(host_.engine->domain(), wire_offset() + wire_bytes()));
-    if (is_on_device()) NORIA_TRY(device_->install(plan_));
-    return Ok{};
-  }();
+  slots_ = slots_for(plan_);
+  Outcome<Ok> made = make_arena(buckets_bytes(), &arena_);
+  if (made.is_ok() && is_on_device()) made = device_->install(plan_);
   NORIA_TRY(agree_on_success(made, "reducer seal, memory", ask_all));
 
   make_tables();
@@ -44,6 +42,7 @@ Outcome<Ok> Reducer::seal() {
 // What is kept of each tensor from step to step, whatever the plan.
 void Reducer::make_tables() {
   const size_t copied = config_.arena || is_on_device() ? 0 : tensors_.size();
+  unclaimed_.resize(config_.max_in_flight != 0 && !is_on_device() ? tensors_.size() : 0);
   sources_.reset(new std::atomic<std::byte*>[copied] {});
   is_delivered_.reset(new std::atomic<bool>[copied] {});
   kept_.resize(config_.arena && keeps_ ? tensors_.size() : 0);
@@ -74,17 +73,36 @@ Outcome<Ok> Reducer::refuse_integer_average() const {
   return Ok{};
 }
 
-// Behind the buckets, which may lie on a device, lies the news, then what the hooks say, then the
-// narrow image of the buckets, element for element.
-uint64_t Reducer::hooks_verdict_offset() const {
-  return align_up(news_offset() + news_count() * sizeof(*news_), kBucketAlign);
+// On a device they lie there.
+uint64_t Reducer::buckets_bytes() const {
+  if (is_on_device()) return 0;
+  return slots_ != nullptr ? slots_->bytes() : plan_.arena_bytes;
 }
 
-uint64_t Reducer::wire_offset() const { return hooks_verdict_offset() + kBucketAlign; }
+std::byte* Reducer::place_of(uint32_t bucket) const {
+  return arena_.base() +
+         (slots_ != nullptr ? slots_->offset_of(bucket) : plan_.buckets[bucket].arena_offset);
+}
 
-uint64_t Reducer::wire_bytes() const {
-  if (config_.wire_dtype == 0 || host_.size == 1 || is_on_device()) return 0;
-  return plan_.arena_bytes / dtype_bytes(NORIA_FLOAT32) * dtype_bytes(config_.wire_dtype);
+// Behind the buckets, or their slots, of so many bytes lies the news, then what the hooks say, then
+// the narrow image of the buckets, element for element.
+uint64_t Reducer::hooks_verdict_offset(uint64_t buckets) const {
+  return align_up(buckets + news_count() * sizeof(*news_), kBucketAlign);
+}
+
+uint64_t Reducer::wire_offset(uint64_t buckets) const {
+  return hooks_verdict_offset(buckets) + kBucketAlign;
+}
+
+uint64_t Reducer::wire_bytes(uint64_t buckets) const {
+  if (!travels_narrow()) return 0;
+  return buckets / dtype_bytes(NORIA_FLOAT32) * dtype_bytes(config_.wire_dtype);
+}
+
+Outcome<Ok> Reducer::make_arena(uint64_t buckets, Arena* arena) const {
+  const uint64_t bytes = std::max(wire_offset(buckets) + wire_bytes(buckets), measured_bytes());
+  NORIA_TRY_ASSIGN(*arena, Arena::create(host_.engine->domain(), bytes));
+  return Ok{};
 }
 
 uint32_t Reducer::input_divisor() const {
@@ -101,7 +119,7 @@ void Reducer::travel_narrow(Part& part) const {
   part.wide = reinterpret_cast<float*>(part.out);
   const auto element = static_cast<uint64_t>(part.out - arena_.base()) / dtype_bytes(part.dtype);
   part.dtype = config_.wire_dtype;
-  part.out = arena_.base() + wire_offset() + element * dtype_bytes(part.dtype);
+  part.out = arena_.base() + wire_offset(buckets_bytes()) + element * dtype_bytes(part.dtype);
   part.in = part.out;
 }
 
@@ -118,8 +136,9 @@ int32_t* Reducer::add_maximum(uint64_t offset, uint64_t count) {
   return reinterpret_cast<int32_t*>(place);
 }
 
-void Reducer::add_bucket(const Bucket& bucket) {
-  std::byte* const base = arena_.base() + bucket.arena_offset;
+void Reducer::add_bucket(uint32_t index) {
+  const Bucket& bucket = plan_.buckets[index];
+  std::byte* const base = place_of(index);
   collective_.parts.push_back({.in = base,
                                .out = base,
                                .count = bucket.numel,
@@ -132,18 +151,17 @@ void Reducer::add_bucket(const Bucket& bucket) {
     collective_.parts.back().phases = Phases::reduce;
     collective_.parts.back().edges = edges_of(bucket);
   }
-  if (wire_bytes() != 0 && bucket.dtype == NORIA_FLOAT32) travel_narrow(collective_.parts.back());
+  if (travels_narrow() && bucket.dtype == NORIA_FLOAT32) travel_narrow(collective_.parts.back());
 }
 
 // The buckets in launch order, unless they travel by the device, then the news, which lie behind
 // them in the arena, then the hooks' verdict.
 void Reducer::build_collective() {
   collective_.parts.clear();
-  for (uint32_t b = 0; b < plan_.buckets.size() && !is_on_device(); ++b)
-    add_bucket(plan_.buckets[b]);
-  news_ = add_maximum(news_offset(), news_count());
+  for (uint32_t b = 0; b < plan_.buckets.size() && !is_on_device(); ++b) add_bucket(b);
+  news_ = add_maximum(buckets_bytes(), news_count());
   if (hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER))
-    hooks_verdict_ = add_maximum(hooks_verdict_offset(), 1);
+    hooks_verdict_ = add_maximum(hooks_verdict_offset(buckets_bytes()), 1);
   prepare(collective_, static_cast<uint32_t>(host_.size));
   // Steps of two reducers of one shape are told apart where ranks begin them in different order.
   Fingerprint fingerprint;
@@ -153,6 +171,7 @@ void Reducer::build_collective() {
   collective_.timeout_ns =
       config_.step_timeout != 0 ? config_.step_timeout : host_.collective_timeout;
 
+  collective_.is_waited_for = &is_waiting_;
   times_ = BucketTimes(plan_.buckets.size());
 }
 
@@ -176,13 +195,16 @@ std::vector<Segment> Reducer::step_segments() const {
 void Reducer::install_hooks() {
   if (hooks_ == nullptr) return;
   std::vector<ArenaRange> tensors, own;
+  std::vector<std::byte*> places;
   for (uint32_t id = 0; id < tensors_.size(); ++id) tensors.push_back(readiness_->home(id).range());
-  for (const Bucket& bucket : plan_.buckets) {
+  for (uint32_t b = 0; b < plan_.buckets.size(); ++b) {
+    const Bucket& bucket = plan_.buckets[b];
     ArenaRange range{bucket.arena_offset, bucket.arena_offset + bucket.bytes};
     if (config_.is_sharded) range = own_shard(bucket);
     own.push_back(range);
+    places.push_back(place_of(b));
   }
-  hooks_->install(plan_, tensors, own, arena_.base(), collective_.segments);
+  hooks_->install(plan_, tensors, own, places, collective_.segments);
 }
 
 void Reducer::describe_buckets() {

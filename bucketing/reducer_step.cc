@@ -28,7 +28,8 @@ Outcome<Ok> Reducer::step_begin(bool accumulates) {
   accumulates_ = accumulates;
   is_shadow_ = false;
   is_deferred_ = accumulates || is_learning_;
-  is_unusual_ = is_deferred_ || arrival_ != nullptr || config_.is_nonfinite_error;
+  is_unusual_ =
+      is_deferred_ || arrival_ != nullptr || config_.is_nonfinite_error || slots_ != nullptr;
   readiness_->restart();
   if (hooks_ != nullptr) hooks_->restart(step_);
   if (arrival_ != nullptr) arrival_->restart();
@@ -51,6 +52,10 @@ void Reducer::start_collective() {
       is_delivered_[id].store(false, std::memory_order_relaxed);  // published by gate_.open()
   for (uint32_t id = 0; id < tensors_.size() && config_.is_nonfinite_error; ++id)
     is_nonfinite_[id].store(false, std::memory_order_relaxed);  // likewise
+  overflowed_bucket_.reset();
+  finished_.store(0, std::memory_order_relaxed);
+  is_waiting_.store(false, std::memory_order_relaxed);
+  if (slots_ != nullptr) empty_slots();
   collective_.failure = {NORIA_OK, {}};
   // relaxed: published by submit().
   collective_.state.store(Collective::State::queued, std::memory_order_relaxed);
@@ -119,6 +124,10 @@ void Reducer::give_unusually(uint32_t id, std::byte* grad, bool is_last) {
   if (!is_last || is_deferred_) return;
   if (config_.arena) grad = arena_.base() + readiness_->home(id).offset;
   look_for_nonfinite(id, grad);
+  if (slots_ != nullptr) {
+    offer(id, grad, false);
+    return finish_ended_buckets();
+  }
   config_.arena ? take_stretches(readiness_->home(id)) : copy_in(id, grad);
 }
 
@@ -147,11 +156,13 @@ Outcome<Ok> Reducer::grad_unused(std::span<const uint32_t> ids) {
 void Reducer::contribute(uint32_t id, bool is_used) {
   if (is_on_device()) return contribute_on_device(id, is_used);
   const Readiness::Home& home = readiness_->home(id);
-  std::byte* const slot = arena_.base() + home.offset;
   // relaxed: the fire that stored it was acquired.
-  const std::byte* const grad = config_.arena ? slot : sources_[id].load(std::memory_order_relaxed);
+  std::byte* const grad =
+      config_.arena ? arena_.base() + home.offset : sources_[id].load(std::memory_order_relaxed);
   if (is_used) look_for_nonfinite(id, grad);
+  if (slots_ != nullptr) return offer(id, is_used ? grad : room_for_result(id), !is_used);
   if (is_used && !config_.arena) return copy_in(id, grad);
+  std::byte* const slot = arena_.base() + home.offset;
   if (!is_used) {
     if (!kept_.empty()) kept_[id].assign(slot, slot + home.bytes);
     std::memset(slot, 0, home.bytes);
@@ -191,6 +202,11 @@ void Reducer::on_stretch_ready(uint32_t stretch, Nanoseconds given) {
   const uint32_t bucket = readiness_->bucket_of(stretch);
   times_.on_piece(bucket, given != 0 ? given : now, now);
   if (is_on_device()) return launch_on_device(bucket);
+  send_piece(bucket);
+}
+
+// A segment of the bucket is complete.
+void Reducer::send_piece(uint32_t bucket) {
   if (hooks_ != nullptr && !hooks_->on_piece(bucket, readiness_->pending())) [[unlikely]]
     return;
   host_.engine->wake();

@@ -45,6 +45,7 @@ struct Options {
   int steps = 10;
   int warmups = 2;
   bool copies = false;
+  uint32_t max_in_flight = 0;
   bool print_plan = false;
   bool json = false;
   std::string timeline, html;
@@ -130,7 +131,12 @@ void add_flags(CLI::App& app, Options& o) {
       ->check(file_name());
   app.add_option("--steps", o.steps, "measured steps a mode (10)")->check(whole_number(1, 100000));
   app.add_option("--warmup", o.warmups, "steps before them (2)")->check(whole_number(0, 100000));
-  app.add_flag("--copy", o.copies, "gradients in memory of the tool's own; default: noria's arena");
+  auto* const copy = app.add_flag("--copy", o.copies,
+                                  "gradients in memory of the tool's own; default: noria's arena");
+  app.add_option("--in-flight", o.max_in_flight,
+                 "buckets whose copies noria holds at once (all); with --copy")
+      ->check(whole_number(1, 100000))
+      ->needs(copy);
   app.add_flag("--print-plan", o.print_plan,
                "print the buckets as rows 'index bytes tensors' and end; starts nothing");
   app.add_flag("--json", o.json, "JSON instead of the table");
@@ -458,6 +464,7 @@ int body(int argc, char** argv) {
   plan.steps = options.steps;
   plan.warmups = options.warmups;
   plan.copies = options.copies;
+  plan.max_in_flight = options.max_in_flight;
   plan.bucket_bytes = bytes_of_mib(options.bucket_mib);
   plan.first_bucket_bytes = bytes_of_mib(options.first_bucket_mib);
   plan.last_bucket_bytes = bytes_of_mib(options.last_bucket_mib);

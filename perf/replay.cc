@@ -253,6 +253,7 @@ class Replay::Bucketed : public Strategy {
       : plan_(plan), is_first_rank_(comm.rank() == 0), gradients_(plan.trace, comm, lane) {
     noria_reducer_config config = NORIA_REDUCER_CONFIG_INIT;
     config.arena = plan.copies ? 0 : 1;
+    config.max_in_flight = plan.max_in_flight;
     config.bucket_bytes = plan.bucket_bytes;
     config.first_bucket_bytes = plan.first_bucket_bytes;
     config.last_bucket_bytes = plan.last_bucket_bytes;

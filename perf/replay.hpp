@@ -46,8 +46,9 @@ struct ReplayPlan {
   ReadyTimes times;
   int steps = 10;
   int warmups = 2;
-  bool copies = false;        // gradients live in memory of the tool's, not in the reducer's arena
-  uint64_t bucket_bytes = 0;  // 0: noria's own
+  bool copies = false;         // gradients live in memory of the tool's, not in the reducer's arena
+  uint32_t max_in_flight = 0;  // of copies; 0: all buckets
+  uint64_t bucket_bytes = 0;   // 0: noria's own
   uint64_t first_bucket_bytes = 0;  // 0: noria's own
   uint64_t last_bucket_bytes = 0;   // 0: noria's own
   uint32_t kind = NORIA_PLAN_DDP;

@@ -253,7 +253,14 @@ typedef struct {
   /* NORIA_STREAM_HOST, or NORIA_STREAM_CUDA: gradients lie in memory of the communicator's device,
    * which has one, and travel by NCCL. See "on a device" below. */
   uint32_t device_kind;
-  uint32_t max_in_flight; /* on a device: buckets between packed and unpacked; 0: 2 */
+  /* Copy mode: of how many buckets noria holds copies at once; 0: of all. Each takes as much as the
+   * largest. A gradient whose bucket must wait stays in the caller's memory: copies are made, and
+   * results written, by the calls that give the next gradients or ask for a result, and by
+   * noria_step_end(). With few, a bucket waits for one that was sent before it. A ring of more than
+   * 3 ranks cannot go on without some segments that are ready, so that there may be a few more; and
+   * never more than 0 takes. On a device: of how many that are packed; 0: of 2. Each rank's own
+   * affair. */
+  uint32_t max_in_flight;
 } noria_reducer_config;
 #define NORIA_REDUCER_CONFIG_INIT                                                  \
   {                                                                                \
@@ -459,7 +466,8 @@ enum { NORIA_STEP_ACCUMULATE = 1 };
  * Threads: one at a time. Blocks: no. */
 NORIA_API noria_status noria_step_begin(noria_reducer* reducer, uint32_t flags);
 /* The gradient of `id` is complete. Copy mode: `grad` is read now, and written with the result in
- * step_end; it stays valid until then. Arena mode: `grad` is the view, or NULL. More often in a
+ * step_end. With max_in_flight it is read, and then written, at the latest in step_end. In both it
+ * stays valid, and the caller leaves it as it is, until step_end has returned. Arena mode: `grad` is the view, or NULL. More often in a
  * step than expected_fires is DUP_READY, here and in everybody's step_end. While step_end runs, or
  * with no step open: STATE.
  * Threads: any, several at once. Blocks: no; no allocation; a system call only to wake the

@@ -1,4 +1,4 @@
-foreach(name reducer reducer_steps reducer_hooks)
+foreach(name reducer reducer_steps reducer_hooks reducer_slots)
   noria_test(NAME ${name}_test LABELS conformance LIBS noria_bucketing
              SOURCES conformance/${name}_test.cc support/thread_ranks.cc)
 endforeach()

@@ -74,19 +74,27 @@ int32_t refuse_with(int32_t code, const char* text, char* why, size_t capacity) 
 using Counts = std::map<uint32_t, int>;
 const Counts kEachOnce{{0, 1}, {1, 1}, {2, 1}};
 
-ReducerConfig config_of(bool arena, Order order = Order::reverse) {
-  return {.arena = arena,
+struct Way {
+  bool arena = false;
+  uint32_t max_in_flight = 0;
+};
+constexpr Way kWays[]{{true, 0}, {false, 0}, {false, 1}};
+
+ReducerConfig config_of(const Way& way, Order order = Order::reverse) {
+  return {.arena = way.arena,
           .caps = {.first_bucket_bytes = 4'400, .bucket_bytes = 100'000},
-          .order = order};
+          .order = order,
+          .max_in_flight = way.max_in_flight};
 }
 
-// body(rank) in arena and in copy mode, with a plan that stays and with one that is given up.
-void run_both_ways(int32_t size, const std::function<void(RankReducer&)>& body) {
-  for (const bool arena : {true, false})
+// body(rank) in arena and in copy mode, with a copy of each bucket and of one at a time, with a plan
+// that stays and with one that is given up.
+void run_all_ways(int32_t size, const std::function<void(RankReducer&)>& body) {
+  for (const Way& way : kWays)
     for (const Order order : {Order::reverse, Order::arrival}) {
       ThreadRanks ranks(size);
       ranks.run([&](int32_t rank) {
-        RankReducer reducer(ranks.host(rank), config_of(arena, order), five());
+        RankReducer reducer(ranks.host(rank), config_of(way, order), five());
         body(reducer);
       });
     }
@@ -102,7 +110,7 @@ void fire_all(RankReducer& mine, float value) {
 
 TEST(Hooks, Change_what_is_reduced_and_what_comes_of_it) {
   for (const int32_t size : {1, 3})
-    run_both_ways(size, [size](RankReducer& mine) {
+    run_all_ways(size, [size](RankReducer& mine) {
       const auto factor = static_cast<float>(mine.rank + 1);
       Hook before([&](const noria_hook_bucket& b, char*, size_t) { return scale(b, factor); });
       Hook after([](const noria_hook_bucket& b, char*, size_t) { return scale(b, 10); });
@@ -127,7 +135,7 @@ TEST(Hooks, Change_what_is_reduced_and_what_comes_of_it) {
 TEST(Hooks, Show_where_each_tensor_lies_also_a_split_one) {
   ThreadRanks ranks(2);
   ranks.run([&](int32_t rank) {
-    ReducerConfig config = config_of(true);
+    ReducerConfig config = config_of({.arena = true});
     config.plan = PlanKind::strict;
     RankReducer mine(ranks.host(rank), config, five());
     std::map<uint32_t, uint64_t> elements;  // of each tensor, in all buckets
@@ -195,7 +203,7 @@ TEST(Hooks, A_bucket_is_whole_when_it_is_shown_whoever_gives_what) {
 
 TEST(Hooks, One_that_fails_on_one_rank_fails_the_step_on_all_and_they_go_on) {
   for (const noria_hook_moment moment : {NORIA_HOOK_BEFORE, NORIA_HOOK_AFTER})
-    run_both_ways(3, [&](RankReducer& mine) {
+    run_all_ways(3, [&](RankReducer& mine) {
       std::atomic<bool> is_bad{true};
       Hook hook([&](const noria_hook_bucket& b, char* why, size_t capacity) {
         if (mine.rank != 1 || b.bucket == 0 || !is_bad) return 0;
@@ -221,7 +229,7 @@ TEST(Hooks, One_that_fails_on_one_rank_fails_the_step_on_all_and_they_go_on) {
 }
 
 TEST(Hooks, Of_both_moments_on_several_ranks_are_all_told) {
-  run_both_ways(2, [](RankReducer& mine) {
+  run_all_ways(2, [](RankReducer& mine) {
     const noria_hook_moment mines = mine.rank == 0 ? NORIA_HOOK_BEFORE : NORIA_HOOK_AFTER;
     const auto body = [&](noria_hook_moment moment) {
       return [moment, mines](const noria_hook_bucket&, char* why, size_t capacity) {
@@ -246,7 +254,7 @@ TEST(Hooks, Of_both_moments_on_several_ranks_are_all_told) {
 }
 
 TEST(Hooks, A_missing_tensor_is_graver_and_results_are_not_shown_where_it_is_known) {
-  run_both_ways(2, [](RankReducer& mine) {
+  run_all_ways(2, [](RankReducer& mine) {
     Hook before([](const noria_hook_bucket&, char*, size_t) { return 5; });
     Hook after;
     set(mine, NORIA_HOOK_BEFORE, before);
@@ -270,7 +278,7 @@ TEST(Hooks, See_nothing_of_passes_that_only_accumulate_and_all_of_the_last) {
   for (const bool is_static : {false, true}) {
     ThreadRanks ranks(2);
     ranks.run([&](int32_t rank) {
-      ReducerConfig config = config_of(true);
+      ReducerConfig config = config_of({.arena = true});
       config.static_graph = is_static;
       config.unused = NORIA_UNUSED_ZERO;
       RankReducer mine(ranks.host(rank), config, five());
@@ -294,10 +302,10 @@ TEST(Hooks, See_nothing_of_passes_that_only_accumulate_and_all_of_the_last) {
 }
 
 TEST(Hooks, Sums_that_overflowed_are_found_before_a_hook_could_hide_them) {
-  for (const bool arena : {true, false}) {
+  for (const Way& way : kWays) {
     ThreadRanks ranks(2);
     ranks.run([&](int32_t rank) {
-      ReducerConfig config = config_of(arena);
+      ReducerConfig config = config_of(way);
       config.is_nonfinite_error = true;
       RankReducer mine(ranks.host(rank), config, five());
       // What all gave is finite, and what one rank's hook makes of it is not.
@@ -322,7 +330,7 @@ TEST(Hooks, Sums_that_overflowed_are_found_before_a_hook_could_hide_them) {
 // ---- calls --------------------------------------------------------------------------------------
 
 TEST(Hooks, Results_are_not_given_before_a_hook_has_seen_them) {
-  run_both_ways(2, [](RankReducer& mine) {
+  run_all_ways(2, [](RankReducer& mine) {
     Hook after([](const noria_hook_bucket& b, char*, size_t) { return scale(b, 2); });
     set(mine, NORIA_HOOK_AFTER, after);
     expect_ok(mine.reducer.seal());
@@ -335,7 +343,7 @@ TEST(Hooks, Results_are_not_given_before_a_hook_has_seen_them) {
 }
 
 TEST(Hooks, One_before_sending_holds_up_no_result) {
-  run_both_ways(2, [](RankReducer& mine) {
+  run_all_ways(2, [](RankReducer& mine) {
     Hook before([](const noria_hook_bucket& b, char*, size_t) { return scale(b, 2); });
     set(mine, NORIA_HOOK_BEFORE, before);
     expect_ok(mine.reducer.seal());
@@ -351,13 +359,13 @@ TEST(Hooks, Are_set_before_seal_alike_on_all_ranks_and_may_be_taken_back) {
   ThreadRanks ranks(2);
   ranks.run([&](int32_t rank) {
     Hook hook;
-    RankReducer unlike(ranks.host(rank), config_of(true), five());
+    RankReducer unlike(ranks.host(rank), config_of({.arena = true}), five());
     if (rank == 1) set(unlike, NORIA_HOOK_AFTER, hook);
     if (rank == 0) set(unlike, NORIA_HOOK_BEFORE, hook);
     expect_failure(unlike.reducer.seal(), NORIA_E_MISMATCH,
                    "the ranks differ in hooks: before on rank 0; after on rank 1");
 
-    RankReducer mine(ranks.host(rank), config_of(true), five());
+    RankReducer mine(ranks.host(rank), config_of({.arena = true}), five());
     set(mine, NORIA_HOOK_AFTER, hook);
     expect_ok(mine.reducer.set_hook(NORIA_HOOK_AFTER, {}));
     expect_ok(mine.reducer.seal());
@@ -372,7 +380,7 @@ TEST(Hooks, Are_set_before_seal_alike_on_all_ranks_and_may_be_taken_back) {
 
 TEST(Hooks, What_a_rank_is_in_is_told_to_whoever_waits_for_it) {
   ThreadRanks ranks(1);
-  RankReducer mine(ranks.host(0), config_of(true), five());
+  RankReducer mine(ranks.host(0), config_of({.arena = true}), five());
   std::string told;
   Hook before([&](const noria_hook_bucket& b, char*, size_t) {
     if (b.bucket == 1) told = ranks.host(0).open_steps->owes().value();

@@ -36,17 +36,22 @@ ReducerConfig config_of(bool arena, uint32_t unused, bool static_graph = false) 
           .static_graph = static_graph};
 }
 
-// body(rank) on each of `size` ranks, in arena and in copy mode, with a plan that stays and with
-// one that is given up after the first step.
-void run_both_ways(int32_t size, const ReducerConfig& config,
-                   const std::function<void(RankReducer&)>& body,
-                   const std::vector<uint32_t>& fires = {}) {
-  for (const bool arena : {true, false})
+// body(rank) on each of `size` ranks, in arena and in copy mode, with a copy of each bucket and of
+// one at a time, with a plan that stays and with one that is given up after the first step.
+void run_all_ways(int32_t size, const ReducerConfig& config,
+                  const std::function<void(RankReducer&)>& body,
+                  const std::vector<uint32_t>& fires = {}) {
+  struct Way {
+    bool arena;
+    uint32_t max_in_flight;
+  };
+  for (const auto& [arena, max_in_flight] : {Way{true, 0}, Way{false, 0}, Way{false, 1}})
     for (const Order order : {Order::reverse, Order::arrival}) {
       ThreadRanks ranks(size);
-      ranks.run([&](int32_t rank) {
+      ranks.run([&, arena = arena, max_in_flight = max_in_flight](int32_t rank) {
         ReducerConfig mine = config;
         mine.arena = arena;
+        mine.max_in_flight = max_in_flight;
         mine.order = order;
         RankReducer reducer(ranks.host(rank), mine, four(), fires);
         expect_ok(reducer.reducer.seal());
@@ -87,7 +92,7 @@ TEST(Observed, Buckets_of_the_step_after_which_the_plan_changed_keep_their_times
 // same backward pass alone; what the step waits for stands in exposed_ns. So a slow-down shows in
 // one of the two, and in neither twice.
 TEST(Observed, C41_Time_beside_communication_counts_as_computed_and_the_rest_as_exposed) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
     expect_ok(mine.reducer.step_begin());
     for (const uint32_t id : {kD, kC}) expect_ok(mine.fire(id, 1));
     EXPECT_EQ(mine.told_value(kD), 1);  // its bucket was reduced before the others are given
@@ -106,7 +111,7 @@ TEST(Observed, C41_Time_beside_communication_counts_as_computed_and_the_rest_as_
 
 TEST(Unused, C23_With_keep_a_tensor_that_no_rank_used_stays_as_it_was) {
   for (const bool declares : {false, true})
-    run_both_ways(3, config_of(true, NORIA_UNUSED_KEEP), [&](RankReducer& mine) {
+    run_all_ways(3, config_of(true, NORIA_UNUSED_KEEP), [&](RankReducer& mine) {
       for (uint64_t step = 0; step < 2; ++step) {
         for (uint32_t id = 0; id < 4; ++id) mine.put(id, 7);
         expect_ok(mine.reducer.step_begin());
@@ -127,7 +132,7 @@ TEST(Unused, C23_With_keep_a_tensor_that_no_rank_used_stays_as_it_was) {
 }
 
 TEST(Unused, With_zero_what_did_not_come_counts_as_zeros) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ZERO), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ZERO), [](RankReducer& mine) {
     expect_ok(mine.reducer.step_begin());
     if (mine.rank == 0) expect_ok(mine.fire(kC, 6));
     expect_ok(mine.reducer.step_end());
@@ -138,7 +143,7 @@ TEST(Unused, With_zero_what_did_not_come_counts_as_zeros) {
 
 TEST(Unused, C27_A_frozen_tensor_is_declared_unused_and_no_error_with_any_policy) {
   for (const uint32_t unused : {NORIA_UNUSED_ERROR, NORIA_UNUSED_ZERO, NORIA_UNUSED_KEEP})
-    run_both_ways(2, config_of(true, unused), [](RankReducer& mine) {
+    run_all_ways(2, config_of(true, unused), [](RankReducer& mine) {
       expect_ok(mine.reducer.step_begin());
       expect_ok(declare(mine, {kB}));
       for (const uint32_t id : {kA, kC, kD}) expect_ok(mine.fire(id, 4));
@@ -148,7 +153,7 @@ TEST(Unused, C27_A_frozen_tensor_is_declared_unused_and_no_error_with_any_policy
 }
 
 TEST(Unused, Declared_early_it_does_not_hold_up_its_bucket) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
     expect_ok(mine.reducer.step_begin());
     expect_ok(mine.fire(kD, 5));
     expect_ok(declare(mine, {kC}));
@@ -163,7 +168,7 @@ TEST(Unused, Declared_early_it_does_not_hold_up_its_bucket) {
 void expect_late(const ReducerConfig& config, const std::vector<uint32_t>& fires,
                  const std::string& told, const std::function<Outcome<Ok>(RankReducer&)>& bad) {
   const uint32_t fires_of_b = fires.empty() ? 1 : fires[kB];
-  run_both_ways(
+  run_all_ways(
       3, config,
       [&](RankReducer& mine) {
         expect_ok(mine.reducer.step_begin());
@@ -226,7 +231,7 @@ TEST(Unused, Calls_that_cannot_be_meant_are_refused_and_change_nothing) {
 }
 
 TEST(Missing, C18_A_tensor_that_never_came_is_named_on_all_ranks_in_the_same_step) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
     expect_ok(mine.reducer.step_begin());
     for (uint32_t id = 0; id < 4; ++id)
       if (mine.rank == 0 || id != kB) expect_ok(mine.fire(id, 1));
@@ -236,7 +241,7 @@ TEST(Missing, C18_A_tensor_that_never_came_is_named_on_all_ranks_in_the_same_ste
 }
 
 TEST(Missing, C19_No_step_follows_one_that_missed_a_tensor_before_all_know) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
     expect_ok(mine.reducer.step_begin());
     for (uint32_t id = 0; id < 4; ++id)
       if (mine.rank == 0 || id != kB) expect_ok(mine.fire(id, 1));
@@ -248,7 +253,7 @@ TEST(Missing, C19_No_step_follows_one_that_missed_a_tensor_before_all_know) {
 }
 
 TEST(Missing, C32_An_unused_tensor_is_told_as_such_with_whatever_else_is_wrong) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
     expect_ok(mine.reducer.step_begin());
     for (uint32_t id = 0; id < 4; ++id)
       if (mine.rank == 0 || id != kB) expect_ok(mine.fire(id, 1));
@@ -261,45 +266,45 @@ TEST(Missing, C32_An_unused_tensor_is_told_as_such_with_whatever_else_is_wrong) 
 // ---- several fires a step -----------------------------------------------------------------------
 
 TEST(Fires, C17_A_tensor_is_sent_with_the_last_of_its_expected_fires) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR),
-                [](RankReducer& mine) {
-                  for (uint64_t step = 0; step < 3; ++step) {
-                    expect_ok(mine.reducer.step_begin());
-                    for (const uint32_t id : {kA, kC, kD}) expect_ok(mine.fire(id, 1));
-                    // What the first two bring is not complete: only the sum counts.
-                    expect_ok(mine.fire(kB, 100));
-                    expect_ok(mine.fire(kB, 200));
-                    expect_failure(mine.reducer.result(kB, 0), NORIA_E_STATE, "was not given");
-                    expect_ok(mine.fire(kB, static_cast<float>(2 + 2 * mine.rank)));
-                    expect_ok(mine.reducer.step_end());
-                    EXPECT_EQ(mine.value(kB), 3);
-                  }
-                },
-                {1, 3, 1, 1});
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR),
+               [](RankReducer& mine) {
+                 for (uint64_t step = 0; step < 3; ++step) {
+                   expect_ok(mine.reducer.step_begin());
+                   for (const uint32_t id : {kA, kC, kD}) expect_ok(mine.fire(id, 1));
+                   // What the first two bring is not complete: only the sum counts.
+                   expect_ok(mine.fire(kB, 100));
+                   expect_ok(mine.fire(kB, 200));
+                   expect_failure(mine.reducer.result(kB, 0), NORIA_E_STATE, "was not given");
+                   expect_ok(mine.fire(kB, static_cast<float>(2 + 2 * mine.rank)));
+                   expect_ok(mine.reducer.step_end());
+                   EXPECT_EQ(mine.value(kB), 3);
+                 }
+               },
+               {1, 3, 1, 1});
 }
 
 TEST(Fires, C17_Fewer_than_expected_fail_the_step_on_all_ranks_by_name) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR),
-                [](RankReducer& mine) {
-                  expect_ok(mine.reducer.step_begin());
-                  for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 1));
-                  if (mine.rank == 0) expect_ok(mine.fire(kB));
-                  expect_failure(mine.reducer.step_end(), NORIA_E_MISSING,
-                                 "rank 1 gave less often than expected 'b' (1 of 4 tensors)");
-                },
-                {1, 2, 1, 1});
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR),
+               [](RankReducer& mine) {
+                 expect_ok(mine.reducer.step_begin());
+                 for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 1));
+                 if (mine.rank == 0) expect_ok(mine.fire(kB));
+                 expect_failure(mine.reducer.step_end(), NORIA_E_MISSING,
+                                "rank 1 gave less often than expected 'b' (1 of 4 tensors)");
+               },
+               {1, 2, 1, 1});
 }
 
 TEST(Fires, Where_tensors_may_be_unused_those_that_came_less_often_are_used) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_KEEP),
-                [](RankReducer& mine) {
-                  expect_ok(mine.reducer.step_begin());
-                  expect_ok(mine.fire(kB, 8));
-                  expect_ok(mine.reducer.step_end());
-                  EXPECT_EQ(mine.value(kB), 8);
-                  EXPECT_EQ(mine.told_value(kA), -2);
-                },
-                {1, 2, 1, 1});
+  run_all_ways(2, config_of(true, NORIA_UNUSED_KEEP),
+               [](RankReducer& mine) {
+                 expect_ok(mine.reducer.step_begin());
+                 expect_ok(mine.fire(kB, 8));
+                 expect_ok(mine.reducer.step_end());
+                 EXPECT_EQ(mine.value(kB), 8);
+                 EXPECT_EQ(mine.told_value(kA), -2);
+               },
+               {1, 2, 1, 1});
 }
 
 TEST(Fires, A_number_that_no_graph_has_is_refused) {
@@ -319,7 +324,7 @@ void accumulate(RankReducer& mine, std::map<uint32_t, float>& sums, uint32_t id,
 
 TEST(Windows, C20_A_tensor_of_earlier_passes_alone_is_averaged) {
   for (const uint32_t unused : {NORIA_UNUSED_ERROR, NORIA_UNUSED_KEEP})
-    run_both_ways(2, config_of(true, unused), [](RankReducer& mine) {
+    run_all_ways(2, config_of(true, unused), [](RankReducer& mine) {
       for (uint64_t round = 0; round < 2; ++round) {
         std::map<uint32_t, float> sums;
         expect_ok(mine.reducer.step_begin(true));
@@ -340,7 +345,7 @@ TEST(Windows, C20_A_tensor_of_earlier_passes_alone_is_averaged) {
 }
 
 TEST(Windows, C20_Used_on_one_rank_in_one_pass_is_used) {
-  run_both_ways(3, config_of(true, NORIA_UNUSED_KEEP), [](RankReducer& mine) {
+  run_all_ways(3, config_of(true, NORIA_UNUSED_KEEP), [](RankReducer& mine) {
     for (uint32_t id = 0; id < 4; ++id) mine.put(id, 7);
     for (int pass = 0; pass < 3; ++pass) {
       expect_ok(mine.reducer.step_begin(true));
@@ -362,7 +367,7 @@ TEST(Windows, C20_Used_on_one_rank_in_one_pass_is_used) {
 }
 
 TEST(Windows, What_was_wrong_in_an_earlier_pass_fails_the_step_on_all_ranks) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
     expect_ok(mine.reducer.step_begin(true));
     expect_ok(mine.fire(kB, 1));
     if (mine.rank == 1) expect_failure(mine.fire(kB), NORIA_E_DUP_READY, "'b'");
@@ -378,7 +383,7 @@ TEST(Windows, What_was_wrong_in_an_earlier_pass_fails_the_step_on_all_ranks) {
 }
 
 TEST(Windows, A_reset_in_an_earlier_pass_drops_the_window_and_harms_nobody) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
     if (mine.rank == 1) {
       expect_ok(mine.reducer.step_begin(true));
       for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 50));
@@ -420,7 +425,7 @@ void run_pass(RankReducer& mine, std::map<uint32_t, float>& sums, float value) {
 TEST(StaticGraphs, C21_Fires_are_counted_a_pass_whether_it_is_synchronised_or_not) {
   for (const bool static_graph : {true, false})
     for (const unsigned passes : {1U, 2U, 3U})
-      run_both_ways(
+      run_all_ways(
           2, config_of(true, NORIA_UNUSED_ZERO, static_graph),
           [&](RankReducer& mine) {
             for (int window = 0; window < 3; ++window) {
@@ -439,7 +444,7 @@ TEST(StaticGraphs, C21_Fires_are_counted_a_pass_whether_it_is_synchronised_or_no
 }
 
 TEST(StaticGraphs, C22_What_never_fires_is_learned_by_watching_and_waited_for_no_more) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_KEEP, true), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_KEEP, true), [](RankReducer& mine) {
     for (uint64_t step = 0; step < 3; ++step) {
       for (uint32_t id = 0; id < 4; ++id) mine.put(id, 7);
       std::map<uint32_t, float> sums;
@@ -460,7 +465,7 @@ TEST(StaticGraphs, C22_What_never_fires_is_learned_by_watching_and_waited_for_no
 TEST(StaticGraphs, What_is_declared_unused_in_the_first_pass_may_be_so_or_not_in_each_later_one) {
   for (const uint32_t unused : {NORIA_UNUSED_ERROR, NORIA_UNUSED_ZERO, NORIA_UNUSED_KEEP})
     for (const bool accumulates : {false, true})
-      run_both_ways(2, config_of(true, unused, true), [&](RankReducer& mine) {
+      run_all_ways(2, config_of(true, unused, true), [&](RankReducer& mine) {
         for (uint64_t step = 0; step < 4; ++step) {
           std::map<uint32_t, float> sums;
           for (unsigned pass = accumulates ? 0 : 1; pass < 2; ++pass) {
@@ -480,7 +485,7 @@ TEST(StaticGraphs, What_is_declared_unused_in_the_first_pass_may_be_so_or_not_in
 }
 
 TEST(StaticGraphs, What_is_learned_to_be_unused_is_declared_once_a_step) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR, true), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR, true), [](RankReducer& mine) {
     for (uint64_t step = 0; step < 2; ++step) {
       std::map<uint32_t, float> sums;
       expect_ok(mine.reducer.step_begin());
@@ -505,7 +510,7 @@ TEST(StaticGraphs, A_graph_that_changes_fails_the_step_on_all_ranks_by_name) {
       {[](RankReducer& mine) { return mine.fire(kB); }, NORIA_E_DUP_READY, "came 2 times",
        "rank 1 gave too often 'b'"}};
   for (const Change& change : changes)
-    run_both_ways(2, config_of(true, NORIA_UNUSED_ZERO, true), [&](RankReducer& mine) {
+    run_all_ways(2, config_of(true, NORIA_UNUSED_ZERO, true), [&](RankReducer& mine) {
       for (uint64_t step = 0; step < 2; ++step) {
         std::map<uint32_t, float> sums;
         expect_ok(mine.reducer.step_begin());
@@ -518,7 +523,7 @@ TEST(StaticGraphs, A_graph_that_changes_fails_the_step_on_all_ranks_by_name) {
 }
 
 TEST(StaticGraphs, A_graph_that_shrinks_fails_the_step_whatever_the_policy) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_KEEP, true), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_KEEP, true), [](RankReducer& mine) {
     std::map<uint32_t, float> sums;
     expect_ok(mine.reducer.step_begin());
     run_pass(mine, sums, 1);
@@ -536,7 +541,7 @@ TEST(StaticGraphs, A_graph_that_shrinks_fails_the_step_whatever_the_policy) {
 }
 
 TEST(StaticGraphs, A_step_that_fails_teaches_nothing) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR, true), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR, true), [](RankReducer& mine) {
     expect_ok(mine.reducer.step_begin());
     for (uint32_t id = 0; id < 4; ++id)
       if (mine.rank == 0 || id != kB) expect_ok(mine.fire(id, 1));
@@ -554,7 +559,7 @@ TEST(StaticGraphs, A_step_that_fails_teaches_nothing) {
 // ---- a step's end -------------------------------------------------------------------------------
 
 TEST(Ends, C35_A_step_ended_twice_is_reduced_once_and_reported_alike) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
     expect_ok(mine.reducer.step_begin());
     for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, static_cast<float>(mine.rank)));
     const auto first = mine.reducer.step_end();
@@ -571,7 +576,7 @@ TEST(Ends, C35_A_step_ended_twice_is_reduced_once_and_reported_alike) {
 }
 
 TEST(Ends, A_result_that_is_waited_for_does_not_hold_up_the_end_and_comes_with_it) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ZERO), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ZERO), [](RankReducer& mine) {
     for (int step = 0; step < 20; ++step) {
       expect_ok(mine.reducer.step_begin());
       expect_ok(mine.fire(kD, 4));
@@ -606,7 +611,7 @@ TEST(Nonfinite, Gradients_are_named_with_their_first_bucket_and_rank_on_all_rank
   for (const float bad :
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
     for (const bool was_early : {false, true})
-      run_both_ways(3, checking(), [&](RankReducer& mine) {
+      run_all_ways(3, checking(), [&](RankReducer& mine) {
         const auto value = [&](uint32_t id) { return mine.rank == 1 && id <= kB ? bad : 1.0F; };
         expect_ok(mine.reducer.step_begin(was_early));
         for (const uint32_t id : {kA, kC, kB, kD}) expect_ok(mine.fire(id, value(id)));
@@ -626,7 +631,7 @@ TEST(Nonfinite, Gradients_are_named_with_their_first_bucket_and_rank_on_all_rank
 }
 
 TEST(Nonfinite, Sums_that_overflow_are_named_by_their_bucket) {
-  run_both_ways(2, checking(), [](RankReducer& mine) {
+  run_all_ways(2, checking(), [](RankReducer& mine) {
     expect_ok(mine.reducer.step_begin());
     for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, id == kA ? 3e38F : 1));
     expect_failure(mine.reducer.step_end(), NORIA_E_NONFINITE,
@@ -636,7 +641,7 @@ TEST(Nonfinite, Sums_that_overflow_are_named_by_their_bucket) {
 }
 
 TEST(Nonfinite, Passes_where_nobody_asked) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ZERO), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ZERO), [](RankReducer& mine) {
     expect_ok(mine.reducer.step_begin());
     expect_ok(mine.fire(kA, std::numeric_limits<float>::infinity()));
     expect_ok(mine.reducer.step_end());
@@ -649,7 +654,7 @@ TEST(Nonfinite, Passes_where_nobody_asked) {
 TEST(Joins, Ranks_without_inputs_keep_the_others_company_until_all_are_done) {
   for (const uint32_t unused : {NORIA_UNUSED_ERROR, NORIA_UNUSED_KEEP})
     for (const bool static_graph : {false, true})
-      run_both_ways(3, config_of(true, unused, static_graph), [](RankReducer& mine) {
+      run_all_ways(3, config_of(true, unused, static_graph), [](RankReducer& mine) {
         for (int epoch = 0; epoch < 2; ++epoch) {
           const int inputs = mine.rank;  // rank 0 has none
           for (int step = 0; step < inputs; ++step) {
@@ -671,7 +676,7 @@ TEST(Joins, Ranks_without_inputs_keep_the_others_company_until_all_are_done) {
 }
 
 TEST(Joins, What_was_accumulated_when_inputs_ran_out_is_given) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
     expect_ok(mine.reducer.step_begin(mine.rank == 0));
     for (uint32_t id = 0; id < 4; ++id) expect_ok(mine.fire(id, 4));
     expect_ok(mine.reducer.step_end());
@@ -686,7 +691,7 @@ TEST(Joins, What_was_accumulated_when_inputs_ran_out_is_given) {
 }
 
 TEST(Joins, A_step_that_brings_only_what_was_accumulated_is_not_the_last) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
     if (mine.rank == 0) {
       expect_ok(mine.reducer.step_begin(true));
       expect_ok(mine.fire(kB, 4));
@@ -703,7 +708,7 @@ TEST(Joins, A_step_that_brings_only_what_was_accumulated_is_not_the_last) {
 }
 
 TEST(Joins, A_step_that_fails_fails_for_who_joined_too) {
-  run_both_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
+  run_all_ways(2, config_of(true, NORIA_UNUSED_ERROR), [](RankReducer& mine) {
     if (mine.rank == 0) {
       bool is_over = true;
       expect_failure(mine.reducer.step_join(&is_over), NORIA_E_MISSING, "rank 1 did not give");
@@ -762,7 +767,7 @@ TEST(Properties, P3_One_ready_too_many_at_random_is_told_to_all_and_they_recover
 
 TEST(Properties, P7_Accumulated_for_k_passes_the_step_is_that_of_the_sum) {
   for (const unsigned passes : {1U, 2U, 5U})
-    run_both_ways(3, config_of(true, NORIA_UNUSED_ERROR), [&](RankReducer& mine) {
+    run_all_ways(3, config_of(true, NORIA_UNUSED_ERROR), [&](RankReducer& mine) {
       std::map<uint32_t, float> sums;
       // Ranks need not have as many passes as each other.
       const unsigned more = mine.rank == 2 ? 2 : 0;

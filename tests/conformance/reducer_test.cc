@@ -35,16 +35,20 @@ struct Case {
   bool arena;
   noria_op op;
   PlanKind plan = PlanKind::ddp;
+  uint32_t max_in_flight = 0;
 };
 class Steps : public testing::TestWithParam<Case> {};
 
 TEST_P(Steps, P1_Give_the_same_bytes_on_all_ranks_whatever_the_order_of_arrival) {
-  const auto [size, arena, op, plan] = GetParam();
+  const int32_t size = GetParam().ranks;
+  const noria_op op = GetParam().op;
   ThreadRanks ranks(size);
   constexpr uint64_t kSteps = 4;
   std::vector<std::vector<Bytes>> results(kSteps, std::vector<Bytes>(static_cast<size_t>(size)));
-  ranks.run([&, arena = arena, op = op, plan = plan, size = size](int32_t rank) {
-    RankReducer mine(ranks.host(rank), small_buckets(arena, op, plan),
+  ranks.run([&](int32_t rank) {
+    ReducerConfig config = small_buckets(GetParam().arena, op, GetParam().plan);
+    config.max_in_flight = GetParam().max_in_flight;
+    RankReducer mine(ranks.host(rank), config,
                      test::awkward_model(op == NORIA_AVG ? kFloats : kAll));
     expect_ok(mine.reducer.seal());
     for (uint64_t step = 0; step < kSteps; ++step) {
@@ -72,7 +76,12 @@ INSTANTIATE_TEST_SUITE_P(All, Steps,
                                          Case{4, true, NORIA_SUM},
                                          Case{1, false, NORIA_AVG, PlanKind::strict},
                                          Case{2, false, NORIA_SUM, PlanKind::strict},
-                                         Case{3, true, NORIA_AVG, PlanKind::strict}));
+                                         Case{3, true, NORIA_AVG, PlanKind::strict},
+                                         Case{1, false, NORIA_SUM, PlanKind::ddp, 1},
+                                         Case{2, false, NORIA_SUM, PlanKind::ddp, 1},
+                                         Case{3, false, NORIA_AVG, PlanKind::strict, 1},
+                                         Case{4, false, NORIA_AVG, PlanKind::strict, 2},
+                                         Case{2, false, NORIA_SUM, PlanKind::planned, 3}));
 
 // ---- plans that follow the order of arrival -----------------------------------------------------
 
@@ -101,15 +110,20 @@ std::vector<uint64_t> bucket_bytes(const Reducer& reducer) {
 }
 
 TEST(Reducer, After_the_first_step_buckets_follow_rank_0s_order_of_arrival) {
+  struct Way {
+    bool arena;
+    uint32_t max_in_flight;
+  };
   for (const PlanKind kind : kPlanKinds)
-    for (const bool arena : {false, true}) {
+    for (const auto& [arena, max_in_flight] : {Way{false, 0}, Way{false, 2}, Way{true, 1}}) {
       constexpr int32_t kRanks = 3;
       ThreadRanks ranks(kRanks);
       std::vector<std::vector<uint64_t>> buckets(kRanks);
-      ranks.run([&](int32_t rank) {
+      ranks.run([&, arena = arena, max_in_flight = max_in_flight](int32_t rank) {
         // One rank with views ties the tensors of all.
-        RankReducer mine(ranks.host(rank), following(arena && rank == 1, kind),
-                         test::awkward_model(kFloats));
+        ReducerConfig config = following(arena && rank == 1, kind);
+        if (!config.arena) config.max_in_flight = max_in_flight;
+        RankReducer mine(ranks.host(rank), config, test::awkward_model(kFloats));
         expect_ok(mine.reducer.seal());
         std::vector<std::byte*> views;
         for (uint32_t id = 0; arena && rank == 1 && id < mine.model.size(); ++id)
@@ -560,13 +574,16 @@ TEST(Reducer, C39_A_bucket_is_reduced_while_the_backward_pass_goes_on) {
 
 // ---- steps that go wrong ------------------------------------------------------------------------
 
-// Every rank runs a bad step, then, after a reset, a good one.
+// Every rank runs a bad step, then, after a reset, a good one. Some have views, some copies.
 void expect_step_fails_everywhere(int32_t size, noria_status code, const std::string& part,
-                                  const std::function<void(RankReducer&)>& bad_step) {
+                                  const std::function<void(RankReducer&)>& bad_step,
+                                  uint32_t max_in_flight) {
   ThreadRanks ranks(size);
   std::vector<std::string> texts(static_cast<size_t>(size));
   ranks.run([&](int32_t rank) {
-    RankReducer mine(ranks.host(rank), small_buckets(rank % 2 == 0), test::awkward_model(kFloats));
+    ReducerConfig config = small_buckets(rank % 2 == 0);
+    if (!config.arena) config.max_in_flight = max_in_flight;
+    RankReducer mine(ranks.host(rank), config, test::awkward_model(kFloats));
     expect_ok(mine.reducer.seal());
     expect_ok(mine.reducer.step_begin());
     bad_step(mine);
@@ -584,6 +601,11 @@ void expect_step_fails_everywhere(int32_t size, noria_status code, const std::st
     mine.expect_results(1, size, NORIA_AVG);
   });
   for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
+}
+void expect_step_fails_everywhere(int32_t size, noria_status code, const std::string& part,
+                                  const std::function<void(RankReducer&)>& bad_step) {
+  for (const uint32_t max_in_flight : {0U, 1U})
+    expect_step_fails_everywhere(size, code, part, bad_step, max_in_flight);
 }
 
 TEST(Reducer, A_missing_tensor_fails_the_step_on_all_ranks_by_name) {

@@ -69,7 +69,24 @@ INSTANTIATE_TEST_SUITE_P(
                          {.arena = false,
                           .plan = NORIA_PLAN_STRICT,
                           .average = NORIA_AVERAGE_SPLIT_SQRT,
-                          .wire_dtype = NORIA_FLOAT16}}));
+                          .wire_dtype = NORIA_FLOAT16}},
+                    Case{2, {.arena = false, .max_in_flight = 1}},
+                    Case{2, {.arena = false, .op = NORIA_SUM, .max_in_flight = 3}},
+                    Case{3, {.arena = false, .plan = NORIA_PLAN_STRICT, .max_in_flight = 1}},
+                    Case{3,
+                         {.arena = false,
+                          .bucket_bytes = 8'192,
+                          .plan = NORIA_PLAN_PLANNED,
+                          .max_in_flight = 2}},
+                    Case{2, {.arena = false, .wire_dtype = NORIA_BFLOAT16, .max_in_flight = 1}},
+                    // A long ring goes on with more than were asked for.
+                    Case{8, {.arena = false, .bucket_bytes = 8'192, .max_in_flight = 1}},
+                    Case{6,
+                         {.arena = false,
+                          .bucket_bytes = 65'536,
+                          .plan = NORIA_PLAN_STRICT,
+                          .wire_dtype = NORIA_FLOAT16,
+                          .max_in_flight = 2}}));
 
 TEST(Job, A_narrow_wire_carries_half_the_bytes) {
   constexpr int32_t kSize = 2;
@@ -522,6 +539,8 @@ TEST(Api, Null_and_nonsense_are_refused_by_name) {
        "a part of the results"},
       {[](Config& c) { c.shard = kSharded, c.nonfinite = NORIA_NONFINITE_ERROR; },
        "a part of the results"},
+      {[](Config& c) { c.max_in_flight = 2, c.arena = 1; }, "max_in_flight is 2: it bounds copies"},
+      {[](Config& c) { c.max_in_flight = 1, c.shard = kSharded; }, "max_in_flight is 1"},
       {[](Config& c) { c.struct_size = 0; }, "struct_size is 0"}};
   for (const auto& [spoil, text] : bad) {
     Config spoilt = config;

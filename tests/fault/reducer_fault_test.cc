@@ -16,10 +16,10 @@ std::vector<Tensor> model() {
 }
 
 // Rank `victim` gives half of its gradients, then waits to be killed.
-void expect_death_is_named(int32_t size, int32_t victim) {
+void expect_death_is_named(int32_t size, int32_t victim, const JobConfig& config = {}) {
   const noria_unique_id id = make_job_id();
   RankCrew crew(size, [&](int32_t rank, Wire& parent) {
-    RankOfJob mine(id, rank, size, model(), {});
+    RankOfJob mine(id, rank, size, model(), config);
     expect_ok(noria_reducer_seal(mine.reducer));
     mine.run_good_step(0, 1, 2);
     expect_ok(noria_step_begin(mine.reducer, 0));
@@ -52,10 +52,14 @@ TEST(ReducerFaults, P4_A_rank_killed_in_a_step_is_named_by_all_others) {
 }
 TEST(ReducerFaults, Rank_0_killed_in_a_step_is_named_by_all_others) { expect_death_is_named(3, 0); }
 
-TEST(ReducerFaults, A_rank_that_stands_still_for_a_while_is_waited_for) {
+TEST(ReducerFaults, A_rank_killed_while_gradients_wait_for_a_slot_is_named_by_all_others) {
+  expect_death_is_named(3, 1, {.arena = false, .bucket_bytes = 65'536, .max_in_flight = 1});
+}
+
+void expect_a_pause_is_waited_for(const JobConfig& config) {
   const noria_unique_id id = make_job_id();
   RankCrew crew(2, [&](int32_t rank, Wire& parent) {
-    RankOfJob mine(id, rank, 2, model(), {});
+    RankOfJob mine(id, rank, 2, model(), config);
     expect_ok(noria_reducer_seal(mine.reducer));
     expect_ok(noria_step_begin(mine.reducer, 0));
     if (rank == 1) parent.meet();
@@ -70,6 +74,39 @@ TEST(ReducerFaults, A_rank_that_stands_still_for_a_while_is_waited_for) {
   ::poll(nullptr, 0, 1500);  // longer than a heartbeat; how long it really stands decides nothing
   crew.kill(1, SIGCONT);
   crew.expect_success();
+}
+TEST(ReducerFaults, A_rank_that_stands_still_for_a_while_is_waited_for) {
+  expect_a_pause_is_waited_for({});
+  expect_a_pause_is_waited_for({.arena = false, .bucket_bytes = 65'536, .max_in_flight = 1});
+}
+
+// Rank 0 waits in noria_step_end() for buckets that its last ones, or a hook, are to follow.
+void expect_a_bound_while_buckets_follow(JobConfig config, noria_bucket_hook after) {
+  config.timeout_ms = 2'000;
+  const noria_unique_id id = make_job_id();
+  RankCrew crew(2, [&](int32_t rank, Wire& parent) {
+    RankOfJob mine(id, rank, 2, model(), config);
+    if (after != nullptr)
+      expect_ok(noria_reducer_set_hook(mine.reducer, NORIA_HOOK_AFTER, after, nullptr));
+    expect_ok(noria_reducer_seal(mine.reducer));
+    expect_ok(noria_step_begin(mine.reducer, 0));
+    if (rank == 0) mine.give_all(0, 1, 1);
+    if (rank == 1) parent.meet();  // after rank 0 gave up
+    expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_TIMEOUT, "rank 1");
+    if (rank == 0) parent.meet();
+  });
+  crew.wire(0).meet();
+  crew.wire(1).meet();
+  crew.expect_success();
+}
+extern "C" int32_t look_on(const noria_hook_bucket*, char*, size_t, void*) { return 0; }
+
+TEST(ReducerFaults, C34_A_rank_for_which_gradients_wait_for_a_slot_is_named_by_the_time_out) {
+  expect_a_bound_while_buckets_follow({.arena = false, .bucket_bytes = 65'536, .max_in_flight = 1},
+                                      nullptr);
+}
+TEST(ReducerFaults, C34_A_rank_for_which_a_hook_waits_is_named_by_the_time_out) {
+  expect_a_bound_while_buckets_follow({}, &look_on);
 }
 
 TEST(ReducerFaults, C34_A_rank_that_never_comes_to_the_end_is_named_by_the_time_out) {
@@ -110,6 +147,8 @@ void expect_stall_is_told(int32_t size, int32_t victim, const std::vector<std::s
     expect_ok(noria_step_begin(mine.reducer, 0));
     if (rank == victim) return stands(mine, parent);
     mine.give_all(0, 1, 1);
+    parent.meet();  // all but the victim have given
+    parent.meet();  // and the victim stands
     const std::string warned = warnings_of([&] {
       EXPECT_EQ(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_TIMEOUT) << last_error();
     });
@@ -126,10 +165,17 @@ void expect_stall_is_told(int32_t size, int32_t victim, const std::vector<std::s
     parent.send(std::hash<std::string>()(last_error()));
     parent.meet();
   });
+  const auto meet_others = [&] {
+    for (int32_t rank = 0; rank < size; ++rank)
+      if (rank != victim) crew.wire(rank).meet();
+  };
+  meet_others();
   if (told.front().find("did not say") != std::string::npos) {
     crew.wire(victim).meet();
+    crew.wire(victim).meet();  // it has nothing more to do
     crew.kill(victim, SIGSTOP);
   }
+  meet_others();
   bool is_warned = false;
   std::vector<size_t> texts;
   for (int32_t rank = 0; rank < size; ++rank) {
@@ -166,9 +212,28 @@ TEST(ReducerFaults, C34_A_rank_that_gave_all_and_never_ends_its_step_is_named) {
                        });
 }
 
+// Nothing is under way from this rank. One that is stopped in the midst of a copy holds up its
+// peers, who may free no memory that it would go on writing to.
+void expect_sleeping_driver() {
+  const auto sleeps = [] {
+    noria_counter_info info{.struct_size = sizeof info};
+    for (uint32_t index = 0; noria_observe_counter(index, &info) == NORIA_OK; ++index)
+      if (std::string(info.name) == "sleeps") return info.value;
+    ADD_FAILURE() << "no counter of that name";
+    return uint64_t{0};
+  };
+  constexpr uint64_t kInARow = 3;  // it looks again after each
+  const uint64_t before = sleeps();
+  const Nanoseconds deadline = now_ns() + 20_s;
+  while (sleeps() < before + kInARow && now_ns() < deadline) ::poll(nullptr, 0, 1);
+  EXPECT_GE(sleeps(), before + kInARow);
+}
+
 TEST(ReducerFaults, C34_A_rank_that_is_stopped_is_named_as_such) {
   expect_stall_is_told(3, 1, {"rank 1 did not say what it waits for: is its process stopped?"},
                        [](RankOfJob&, Wire& parent) {
+                         parent.meet();  // all others have given
+                         expect_sleeping_driver();
                          parent.meet();  // the parent stops it
                          parent.meet();
                        });

@@ -518,6 +518,7 @@ class Steps(unittest.TestCase):
                 lambda: noria.Reducer(comm, last_bucket_bytes=1 << 64),
                 lambda: noria.Reducer(comm, step_timeout_ms=(1 << 32) + 5),
                 lambda: noria.Reducer(comm, wire_dtype=noria.Dtype.INT8),
+                lambda: noria.Reducer(comm, arena=True, max_in_flight=3),
                 lambda: noria.Communicator(0, 1, start_timeout_ms=-5),
                 lambda: reducer.add("w", (1 << 64) + 3),
                 lambda: reducer.add("w", 1.5),
@@ -533,6 +534,7 @@ class Steps(unittest.TestCase):
             return texts
 
         names = ["bucket_bytes is -1", "last_bucket_bytes", "step_timeout_ms", "INT8"]
+        names += ["max_in_flight is 3"]
         names += ["start_timeout_ms is -5: it lies between 0 and 4294967295", "numel", "integer"]
         names += ["NUL", "tensor is 4294967296", "tensor is -1"]
         (texts,) = run_ranks(self, 1, rank)

@@ -39,6 +39,7 @@ struct JobConfig {
   uint32_t average = NORIA_AVERAGE_POST;
   noria_dtype wire_dtype = 0;
   uint32_t shard = NORIA_SHARD_NONE;
+  uint32_t max_in_flight = 0;
 };
 
 class RankOfJob {
@@ -63,6 +64,7 @@ class RankOfJob {
     reducer_config.average = config.average;
     reducer_config.wire_dtype = config.wire_dtype;
     reducer_config.shard = config.shard;
+    reducer_config.max_in_flight = config.max_in_flight;
     expect_ok(noria_reducer_create(comm, &reducer_config, &reducer));
     for (uint32_t i = 0; i < model.size(); ++i) {
       noria_tensor_desc tensor = NORIA_TENSOR_DESC_INIT;

@@ -139,6 +139,8 @@ class ReducerConfig(_Sized):
         ("unused", c_uint32),
         ("static_graph", c_uint32),
         ("nonfinite", c_uint32),
+        ("shard", c_uint32),
+        ("max_in_flight", c_uint32),
     ]
 
 

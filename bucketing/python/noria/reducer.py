@@ -104,6 +104,7 @@ class Reducer:
     ``static_graph``: how often each tensor fires, and which never do, is learned in the first step
     and must then stay.
     ``check_finite``: an infinity, or what is no number, fails the step on all ranks by name.
+    ``max_in_flight``: without an arena, of how many buckets copies are held at once; 0 is all.
 
     Threads: ``grad_ready`` any, several at once; the rest one at a time.
     """
@@ -125,6 +126,7 @@ class Reducer:
         unused: Unused = Unused.ERROR,
         static_graph: bool = False,
         check_finite: bool = False,
+        max_in_flight: int = 0,
     ):
         if wire_dtype == Dtype.INT8:  # whose number is the header's for none
             raise ArgumentError("wire_dtype is INT8: gradients travel as BFLOAT16 or FLOAT16")
@@ -142,6 +144,7 @@ class Reducer:
             unused=unused,
             static_graph=int(static_graph),
             nonfinite=int(check_finite),
+            max_in_flight=unsigned("max_in_flight", max_in_flight, 32),
         )
         handle = c_void_p()
         check(lib.noria_reducer_create(communicator.handle, byref(config), byref(handle)))
