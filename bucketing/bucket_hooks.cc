@@ -10,6 +10,8 @@ namespace {
 
 constexpr size_t kMostText = 256;  // of what a hook says, with its NUL
 
+constinit thread_local const BucketHooks* running_here = nullptr;
+
 }  // namespace
 
 BucketHooks::View BucketHooks::view_of(const Bucket& bucket, uint32_t index,
@@ -95,7 +97,9 @@ void BucketHooks::call(noria_hook_moment moment, uint32_t bucket) {
   const BucketHook& hook = hooks_[moment];
   char why[kMostText] = {};
   running_.store(uint64_t{bucket} * 2 + moment + 1, std::memory_order_relaxed);
+  running_here = this;
   const int32_t code = hook.function(&views_[moment][bucket].shown, why, sizeof why, hook.user);
+  running_here = nullptr;
   running_.store(0, std::memory_order_relaxed);
   if (code == 0) return;
   why[sizeof why - 1] = '\0';
@@ -116,6 +120,8 @@ std::optional<HookComplaint> BucketHooks::complaint() const {
   const MutexLock lock(mutex_);
   return complaint_;
 }
+
+bool BucketHooks::is_running_here() const { return running_here == this; }
 
 std::string BucketHooks::running() const {
   const uint64_t running = running_.load(std::memory_order_relaxed);

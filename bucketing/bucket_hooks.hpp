@@ -10,7 +10,7 @@
 // Costs nothing where no hook is set; no allocation in a step but of a complaint's text.
 //
 // Threads: set() and install() init only, or between steps; restart(), after() and complaint() one
-// at a time; on_piece() any thread, several at once; running() any thread.
+// at a time; on_piece() any thread, several at once; is_running_here() and running() any thread.
 #pragma once
 
 #include <noria/bucketing.h>
@@ -63,6 +63,8 @@ class BucketHooks {
 
   // Of the lowest bucket with one. Before `after`s there are those of `before` alone.
   std::optional<HookComplaint> complaint() const;
+  // The calling thread is in one of these functions.
+  bool is_running_here() const;
   // "is in its hook before bucket 3 is sent"; empty while none runs.
   std::string running() const;
 

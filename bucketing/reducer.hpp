@@ -192,6 +192,7 @@ class Reducer final : private OpenStep {
   void look_for_nonfinite(uint32_t id, const std::byte* grad);
   Complaints complaints_of_step(bool was_reset) const;
   Outcome<noria_step_info> end_step(Consumer consumer);
+  Outcome<Ok> refuse_in_hook(const char* call) const;
   Outcome<Ok> check_turn() const;
   Outcome<Ok> finish(bool was_reset, Consumer consumer);
   Outcome<Ok> check_results() const;

@@ -14,6 +14,7 @@
 namespace noria::bucketing {
 
 Outcome<noria_step_info> Reducer::step_end(Consumer consumer) {
+  NORIA_TRY(refuse_in_hook("noria_step_end()"));
   if (phase_ != Phase::open && ended_) {
     if (is_on_device() && ended_->is_ok()) NORIA_TRY(device_->show_results(consumer));
     return *ended_;
@@ -24,6 +25,14 @@ Outcome<noria_step_info> Reducer::step_end(Consumer consumer) {
   }
   ended_ = end_step(consumer);
   return *ended_;
+}
+
+// It would wait for the call that runs the hook, and so for itself.
+Outcome<Ok> Reducer::refuse_in_hook(const char* call) const {
+  if (hooks_ == nullptr || !hooks_->is_running_here()) return Ok{};
+  return Failure{NORIA_E_STATE, std::string(call) +
+                                    " was called by a hook of this reducer, which is to return "
+                                    "first: end the step where it was begun"};
 }
 
 // Whoever ended another step would wait for one that only this rank could end.
@@ -63,6 +72,7 @@ Outcome<noria_step_info> Reducer::end_step(Consumer consumer) {
 Outcome<Ok> Reducer::reset() {
   if (phase_ == Phase::registering)
     return Failure{NORIA_E_STATE, "noria_reducer_reset() comes after noria_reducer_seal()"};
+  NORIA_TRY(refuse_in_hook("noria_reducer_reset()"));
   if (phase_ == Phase::open && accumulates_) {
     gate_.close();
   } else if (phase_ == Phase::open) {

@@ -342,7 +342,8 @@ typedef struct {
  * several threads give; AFTER: in noria_step_end() or noria_step_join(), one at a time, in launch
  * order, while later buckets may be on the wire.
  * It must return: meanwhile this rank counts as not ready, and the others' time-outs run. It must
- * call nothing of noria's but noria_last_error(), and not leave by an exception or longjmp(). Where
+ * call nothing of noria's but noria_last_error() (noria_step_end() and noria_reducer_reset() answer
+ * STATE there), and not leave by an exception or longjmp(). Where
  * the step fails, what AFTER saw may be as undefined as the results. */
 typedef int32_t (*noria_bucket_hook)(const noria_hook_bucket* bucket, char* why, size_t capacity,
                                      void* user);

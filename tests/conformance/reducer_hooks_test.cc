@@ -355,6 +355,24 @@ TEST(Hooks, One_before_sending_holds_up_no_result) {
   });
 }
 
+TEST(Hooks, Cannot_end_the_step_that_waits_for_them) {
+  for (const noria_hook_moment moment : {NORIA_HOOK_BEFORE, NORIA_HOOK_AFTER})
+    run_all_ways(2, [moment](RankReducer& mine) {
+      Hook hook([&](const noria_hook_bucket&, char*, size_t) {
+        expect_failure(mine.reducer.step_end(), NORIA_E_STATE, "by a hook of this reducer");
+        expect_failure(mine.reducer.reset(), NORIA_E_STATE, "by a hook of this reducer");
+        return 0;
+      });
+      set(mine, moment, hook);
+      expect_ok(mine.reducer.seal());
+      expect_ok(mine.reducer.step_begin());
+      fire_all(mine, 3);
+      // Expect: whoever gave the gradients ends it.
+      expect_ok(mine.reducer.step_end());
+      EXPECT_EQ(mine.value(kB), 3);
+    });
+}
+
 TEST(Hooks, Are_set_before_seal_alike_on_all_ranks_and_may_be_taken_back) {
   ThreadRanks ranks(2);
   ranks.run([&](int32_t rank) {
