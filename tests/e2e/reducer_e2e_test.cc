@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{2, {.arena = false, .wire_dtype = NORIA_BFLOAT16, .max_in_flight = 1}},
                     // A long ring goes on with more than were asked for.
                     Case{8, {.arena = false, .bucket_bytes = 8'192, .max_in_flight = 1}},
-                    Case{6,
+                    Case{4,
                          {.arena = false,
                           .bucket_bytes = 65'536,
                           .plan = NORIA_PLAN_STRICT,
