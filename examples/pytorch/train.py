@@ -5,6 +5,7 @@
 with the package on the way: ``cmake --install build --prefix /opt/noria``, then
 ``export PYTHONPATH=/opt/noria/share/noria/python``. On a machine without an RDMA device noria takes
 its software HCA. (Debian 12's torchrun wants ``--redirects=9:3 --tee=9:3`` as well.)
+Where PyTorch sees GPUs, each rank trains on one of its own, and NCCL carries the buckets.
 
 The task needs no download: to tell which of the quarters of an image holds a bright square.
 """
@@ -12,6 +13,7 @@ The task needs no download: to tell which of the quarters of an image holds a br
 from __future__ import annotations
 
 import argparse
+import os
 
 import noria
 import noria.torch
@@ -51,16 +53,20 @@ def main() -> None:
     parser.add_argument("--checkpoint", help="where rank 0 writes the trained parameters")
     options = parser.parse_args()
 
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(device)
     # The one line that differs from a script for one process. Ranks and where they meet come from
     # the launcher's variables; parameters come from rank 0.
-    net = noria.torch.DataParallel(model())
+    net = noria.torch.DataParallel(model().to(device))
 
     rank, size = net.comm.rank, net.comm.size
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     generator = torch.Generator().manual_seed(rank)  # each rank sees data of its own
     for step in range(options.steps):
         images, quarters = batch(options.batch, generator)
-        loss = F.cross_entropy(net(images), quarters)
+        loss = F.cross_entropy(net(images.to(device)), quarters.to(device))
         optimizer.zero_grad()
         loss.backward()  # gradients are averaged while it runs
         optimizer.step()
@@ -72,7 +78,7 @@ def main() -> None:
     net.sync_buffers()  # rank 0's running means on all ranks
     with torch.no_grad():
         images, quarters = batch(512, generator)
-        right = (net(images).argmax(1) == quarters).float().mean().reshape(1)
+        right = (net(images.to(device)).argmax(1).cpu() == quarters).float().mean().reshape(1)
     net.comm.all_reduce(noria.torch.memory_of(right), noria.Op.AVG)
     if rank == 0:
         print(f"{right.item():.1%} right of {512 * size} images")

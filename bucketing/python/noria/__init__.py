@@ -26,7 +26,7 @@ from noria._library import (
     library_path,
     version,
 )
-from noria.communicator import Communicator, Memory, Work, unique_id
+from noria.communicator import Communicator, Memory, Stream, Work, unique_id
 from noria.errors import (
     AbortedError,
     ArgumentError,

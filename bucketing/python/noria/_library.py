@@ -91,6 +91,13 @@ class Unused(enum.IntEnum):
     KEEP = 2
 
 
+class StreamKind(enum.IntEnum):
+    """Whose queue of work a stream is."""
+
+    HOST = 0
+    CUDA = 1
+
+
 class HookMoment(enum.IntEnum):
     """When a hook sees a bucket: before it is sent, or after it is reduced."""
 
@@ -112,6 +119,15 @@ class UniqueId(ctypes.Structure):
     _fields_ = [("bytes", c_char * 128)]
 
 
+class StreamStruct(_Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("kind", c_uint32),
+        ("handle", c_void_p),
+        ("device", c_int32),
+    ]
+
+
 class CommConfig(_Sized):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -120,6 +136,9 @@ class CommConfig(_Sized):
         ("id", POINTER(UniqueId)),
         ("start_timeout_ms", c_uint32),
         ("collective_timeout_ms", c_uint32),
+        ("device_kind", c_uint32),
+        ("device", c_int32),
+        ("nccl_comm", c_void_p),
     ]
 
 
@@ -140,6 +159,7 @@ class ReducerConfig(_Sized):
         ("static_graph", c_uint32),
         ("nonfinite", c_uint32),
         ("shard", c_uint32),
+        ("device_kind", c_uint32),
         ("max_in_flight", c_uint32),
     ]
 
@@ -151,6 +171,9 @@ class TensorDesc(_Sized):
         ("name", c_char_p),
         ("numel", c_uint64),
         ("expected_fires", c_uint32),
+        ("ndim", c_uint32),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
     ]
 
 
@@ -188,6 +211,7 @@ class HookBucket(_Sized):
 # The C name of each struct, by which a test compares the layouts with the header's.
 STRUCTS = {
     "noria_unique_id": UniqueId,
+    "noria_stream": StreamStruct,
     "noria_comm_config": CommConfig,
     "noria_reducer_config": ReducerConfig,
     "noria_tensor_desc": TensorDesc,
@@ -200,7 +224,7 @@ STRUCTS = {
 _HANDLE = c_void_p
 # A function of the caller's: bucket, room for why, its size, user.
 HookFunction = ctypes.CFUNCTYPE(c_int32, POINTER(HookBucket), c_void_p, c_size_t, c_void_p)
-_STREAM = c_void_p  # always None: memory of the host
+_STREAM = POINTER(StreamStruct)  # None: memory of the host
 _BUFFERS = [c_void_p, c_void_p]  # in and out
 _ASYNC = [_STREAM, POINTER(_HANDLE)]  # NULL for the work: the call blocks
 

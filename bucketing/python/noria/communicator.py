@@ -7,7 +7,17 @@ import weakref
 from ctypes import byref, c_int32, c_uint64, c_void_p
 from typing import Any, NamedTuple, Optional, Sequence
 
-from noria._library import CommConfig, Dtype, Op, UniqueId, check, lib, unsigned
+from noria._library import (
+    CommConfig,
+    Dtype,
+    Op,
+    StreamKind,
+    StreamStruct,
+    UniqueId,
+    check,
+    lib,
+    unsigned,
+)
 from noria.errors import ArgumentError
 
 
@@ -66,6 +76,22 @@ def unique_id() -> bytes:
     return bytes(identity)
 
 
+class Stream(NamedTuple):
+    """A CUDA stream: its handle, as ``torch.cuda.Stream.cuda_stream`` is, and the device's number.
+    What a call works on is ready, and its result is there, in this stream's order."""
+
+    handle: int
+    device: int
+
+
+def stream_struct(stream: Optional[Stream]) -> Optional[StreamStruct]:
+    """None, which is the host, stays None."""
+    if stream is None:
+        return None
+    handle = unsigned("stream.handle", stream.handle, 64)
+    return StreamStruct(kind=StreamKind.CUDA, handle=handle, device=stream.device)
+
+
 class Work:
     """A collective under way. Its arrays stay alive until it is done, held or not."""
 
@@ -110,6 +136,13 @@ class Communicator:
     Without arguments rank, size and rank 0's address come from the launcher's variables. Every rank
     calls it; it returns when all have come, or raises MissingError with the ranks that did not.
 
+    ``device``: the number of the CUDA device on which this rank's arrays lie, for calls that are
+    given a ``stream``; they go through NCCL. ``nccl_comm``: the address of an ncclComm_t of these
+    ranks, which stays the caller's; 0 makes one.
+
+    With a ``stream``, arrays are on that device and a call returns when it is queued, ``wait`` or
+    not: they stay as they are until the stream is past it.
+
     Threads: one at a time, but for ``abort`` and ``check``.
     """
 
@@ -121,12 +154,17 @@ class Communicator:
         *,
         start_timeout_ms: int = 0,
         collective_timeout_ms: int = 0,
+        device: Optional[int] = None,
+        nccl_comm: int = 0,
     ):
         config = CommConfig(
             rank=rank,
             size=size,
             start_timeout_ms=unsigned("start_timeout_ms", start_timeout_ms, 32),
             collective_timeout_ms=unsigned("collective_timeout_ms", collective_timeout_ms, 32),
+            device_kind=StreamKind.HOST if device is None else StreamKind.CUDA,
+            device=0 if device is None else unsigned("device", device, 31),
+            nccl_comm=unsigned("nccl_comm", nccl_comm, 64),
         )
         if unique_id is not None:
             if len(unique_id) != ctypes.sizeof(UniqueId):
@@ -147,7 +185,13 @@ class Communicator:
         self.size: int = number.value
 
     def all_reduce(
-        self, data: Any, op: Op = Op.SUM, *, out: Any = None, wait: bool = True
+        self,
+        data: Any,
+        op: Op = Op.SUM,
+        *,
+        out: Any = None,
+        wait: bool = True,
+        stream: Optional[Stream] = None,
     ) -> Optional[Work]:
         """Reduces ``data`` of all ranks into ``out``, or in place. With ``wait=False`` it returns
         the work at once."""
@@ -159,6 +203,7 @@ class Communicator:
             lib.noria_all_reduce,
             (data, out),
             wait,
+            stream,
             source.address,
             target.address,
             source.count,
@@ -174,6 +219,7 @@ class Communicator:
         *,
         counts: Optional[Sequence[int]] = None,
         wait: bool = True,
+        stream: Optional[Stream] = None,
     ) -> Optional[Work]:
         """Leaves the reduction of ``data`` in blocks: this rank's goes to ``out``. ``counts``: the
         elements of each rank's block, where they differ."""
@@ -183,6 +229,7 @@ class Communicator:
             lib.noria_reduce_scatter_v,
             (data, out),
             wait,
+            stream,
             source.address,
             target.address,
             blocks,
@@ -191,7 +238,13 @@ class Communicator:
         )
 
     def all_gather(
-        self, data: Any, out: Any, *, counts: Optional[Sequence[int]] = None, wait: bool = True
+        self,
+        data: Any,
+        out: Any,
+        *,
+        counts: Optional[Sequence[int]] = None,
+        wait: bool = True,
+        stream: Optional[Stream] = None,
     ) -> Optional[Work]:
         """Puts the blocks of all ranks behind each other into ``out``; ``data`` is this rank's."""
         source, target = memory_of(data), memory_of(out)
@@ -200,6 +253,7 @@ class Communicator:
             lib.noria_all_gather_v,
             (data, out),
             wait,
+            stream,
             source.address,
             target.address,
             blocks,
@@ -219,13 +273,21 @@ class Communicator:
             raise ArgumentError("data and out differ in type")
         return (c_uint64 * self.size)(*blocks)
 
-    def broadcast(self, data: Any, root: int = 0, *, wait: bool = True) -> Optional[Work]:
+    def broadcast(
+        self,
+        data: Any,
+        root: int = 0,
+        *,
+        wait: bool = True,
+        stream: Optional[Stream] = None,
+    ) -> Optional[Work]:
         """Gives ``data`` of ``root`` to all ranks, in place."""
         memory = memory_of(data)
         return self._start(
             lib.noria_broadcast,
             (data,),
             wait,
+            stream,
             memory.address,
             memory.address,
             memory.count,
@@ -233,15 +295,18 @@ class Communicator:
             root,
         )
 
-    def _start(self, function: Any, keep: tuple, wait: bool, *arguments: Any) -> Optional[Work]:
+    def _start(
+        self, function: Any, keep: tuple, wait: bool, stream: Optional[Stream], *arguments: Any
+    ) -> Optional[Work]:
         """Calls a collective; ``keep`` is what it works on, alive until the work is done."""
         work = None if wait else c_void_p()
-        check(function(self.handle, *arguments, None, None if work is None else byref(work)))
+        queue = stream_struct(stream)
+        check(function(self.handle, *arguments, queue, None if work is None else byref(work)))
         _release_done(self._dropped)
         return None if work is None else Work(work, keep, self._dropped)
 
     def barrier(self) -> None:
-        """Returns when all ranks have called it."""
+        """Returns when all ranks have called it, which says nothing of their streams."""
         check(lib.noria_barrier(self.handle, None, None))
 
     def split(self, color: Optional[int], key: int = 0) -> Optional[Communicator]:

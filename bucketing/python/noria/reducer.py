@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from ctypes import byref, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_int64, c_uint32, c_uint64, c_void_p
 from typing import Callable, NamedTuple, Optional, Sequence
 
 from noria._library import (
@@ -17,13 +17,14 @@ from noria._library import (
     Plan,
     ReducerConfig,
     StepReportStruct,
+    StreamKind,
     TensorDesc,
     Unused,
     check,
     lib,
     unsigned,
 )
-from noria.communicator import Communicator
+from noria.communicator import Communicator, Stream, stream_struct
 from noria.errors import ArgumentError, HookError
 
 
@@ -104,7 +105,11 @@ class Reducer:
     ``static_graph``: how often each tensor fires, and which never do, is learned in the first step
     and must then stay.
     ``check_finite``: an infinity, or what is no number, fails the step on all ranks by name.
-    ``max_in_flight``: without an arena, of how many buckets copies are held at once; 0 is all.
+    ``on_device``: gradients lie on the communicator's device, and are given in the order of a
+    ``stream``. With one for ``step_end``, whose later work sees the averages, the host waits for the
+    other ranks' hosts but for no device.
+    ``max_in_flight``: without an arena, of how many buckets copies are held at once; 0 is all, and
+    on a device 2.
 
     Threads: ``grad_ready`` any, several at once; the rest one at a time.
     """
@@ -126,6 +131,7 @@ class Reducer:
         unused: Unused = Unused.ERROR,
         static_graph: bool = False,
         check_finite: bool = False,
+        on_device: bool = False,
         max_in_flight: int = 0,
     ):
         if wire_dtype == Dtype.INT8:  # whose number is the header's for none
@@ -144,6 +150,7 @@ class Reducer:
             unused=unused,
             static_graph=int(static_graph),
             nonfinite=int(check_finite),
+            device_kind=StreamKind.CUDA if on_device else StreamKind.HOST,
             max_in_flight=unsigned("max_in_flight", max_in_flight, 32),
         )
         handle = c_void_p()
@@ -156,10 +163,20 @@ class Reducer:
         self._hook_failures: list[BaseException] = []  # of this rank, in this step
 
     def add(
-        self, name: str, numel: int, dtype: Dtype = Dtype.FLOAT32, *, expected_fires: int = 0
+        self,
+        name: str,
+        numel: int,
+        dtype: Dtype = Dtype.FLOAT32,
+        *,
+        expected_fires: int = 0,
+        shape: Sequence[int] = (),
+        strides: Sequence[int] = (),
     ) -> int:
         """Registers a tensor, in the order of the framework's registration; returns its id, which
-        counts from 0. ``expected_fires``: how often it is ready in a step, 0 is once."""
+        counts from 0. ``expected_fires``: how often it is ready in a step, 0 is once. ``shape`` and
+        ``strides``, in elements: to be refused here where they leave gaps."""
+        if len(shape) != len(strides):
+            raise ArgumentError(f"{name} has {len(shape)} dimensions and {len(strides)} strides")
         if "\0" in name:
             raise ArgumentError(f"the name {name!r} holds a NUL, where C's would end")
         desc = TensorDesc(
@@ -168,6 +185,10 @@ class Reducer:
             dtype=dtype,
             expected_fires=unsigned("expected_fires", expected_fires, 32),
         )
+        if shape:
+            desc.ndim = len(shape)
+            desc.shape = (c_int64 * len(shape))(*shape)
+            desc.strides = (c_int64 * len(strides))(*strides)
         number = c_uint32()
         check(lib.noria_reducer_add(self.handle, byref(desc), byref(number)))
         return number.value
@@ -219,29 +240,35 @@ class Reducer:
         accumulates sends nothing: what is given in it comes out of the next one that does not."""
         check(lib.noria_step_begin(self.handle, int(accumulate)))
 
-    def grad_ready(self, tensor: int, address: int = 0) -> None:
+    def grad_ready(self, tensor: int, address: int = 0, stream: Optional[Stream] = None) -> None:
         """The gradient is complete. Copy mode: it is at ``address``, where the average will be
-        written as well, and stays there until ``step_end`` is over. Arena mode: in its view."""
+        written as well, and stays there until ``step_end`` is over. Arena mode: in its view.
+        ``stream``: once the stream is here; what it does afterwards may not touch it."""
         tensor = unsigned("tensor", tensor, 32)
-        check(lib.noria_grad_ready(self.handle, tensor, address, None))
+        check(lib.noria_grad_ready(self.handle, tensor, address, stream_struct(stream)))
 
     def grad_unused(self, tensors: Sequence[int]) -> None:
         """No gradient of these tensors will come in this step, so that nobody waits for them."""
         numbers = [unsigned("tensor", tensor, 32) for tensor in tensors]
         check(lib.noria_grad_unused(self.handle, (c_uint32 * len(numbers))(*numbers), len(numbers)))
 
-    def grad_result(self, tensor: int, timeout_ms: int = 0) -> Optional[int]:
+    def grad_result(
+        self, tensor: int, timeout_ms: int = 0, stream: Optional[Stream] = None
+    ) -> Optional[int]:
         """The address of a tensor's result: in an open step as soon as its bucket is there, and
-        after the step until the next one. None with ``Unused.KEEP`` where no rank used it."""
+        after the step until the next one; for the work that ``stream`` does afterwards. None with
+        ``Unused.KEEP`` where no rank used it."""
         address = c_void_p()
         tensor, timeout_ms = unsigned("tensor", tensor, 32), unsigned("timeout_ms", timeout_ms, 32)
-        check(lib.noria_grad_result(self.handle, tensor, None, timeout_ms, byref(address)))
+        queue = stream_struct(stream)
+        check(lib.noria_grad_result(self.handle, tensor, queue, timeout_ms, byref(address)))
         return address.value
 
-    def step_end(self) -> StepReport:
-        """Waits for the averages. What any rank did wrong raises on all of them, in this step, with
-        the same text."""
-        self._check_step(lib.noria_step_end(self.handle, None, byref(self._report)))
+    def step_end(self, stream: Optional[Stream] = None) -> StepReport:
+        """Waits for the averages, or lets ``stream`` wait for them. What any rank did wrong raises
+        on all of them, in this step, with the same text."""
+        queue = stream_struct(stream)
+        self._check_step(lib.noria_step_end(self.handle, queue, byref(self._report)))
         return self._last_report()
 
     def _check_step(self, status: int) -> None:
@@ -253,12 +280,14 @@ class Reducer:
         except HookError as error:
             raise error from (failures[0] if failures else None)
 
-    def step_join(self) -> tuple[bool, StepReport]:
+    def step_join(self, stream: Optional[Stream] = None) -> tuple[bool, StepReport]:
         """In place of a step, on a rank that has no more inputs while others have: gives nothing to
         theirs. True once all ranks have joined, which all learn in the same step."""
         all_joined = c_uint32()
         self._check_step(
-            lib.noria_step_join(self.handle, None, byref(self._report), byref(all_joined))
+            lib.noria_step_join(
+                self.handle, stream_struct(stream), byref(self._report), byref(all_joined)
+            )
         )
         return bool(all_joined.value), self._last_report()
 

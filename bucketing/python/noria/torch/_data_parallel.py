@@ -26,7 +26,7 @@ from noria import (
     Unused,
 )
 from noria.torch._steps import Slot, Steps, slot_of
-from noria.torch._tensors import DTYPES, broadcast_tensors, communicator
+from noria.torch._tensors import DTYPES, broadcast_tensors, communicator, device_of
 
 
 class DataParallel(torch.nn.Module):
@@ -36,7 +36,11 @@ class DataParallel(torch.nn.Module):
     then on ``backward()`` leaves averages in ``.grad``, bitwise the same on all ranks, and raises
     what went wrong with a step on any of them, on all of them.
 
-    ``comm``: None makes one (see ``communicator``); give each of several models its own.
+    Parameters lie all in the host's memory or all on one CUDA device, where averages come in the
+    order of the stream that called ``backward()`` and the host waits for no device.
+
+    ``comm``: None makes one (see ``communicator``); give each of several models its own. A model on
+    a device needs one of that ``device``.
     ``bucket_cap_mb``: MiB at which a bucket closes; None is 25, after a first one of 1.
     ``broadcast_buffers``: rank 0's buffers are given to all before each synchronised forward pass
     in training mode. No pass in evaluation mode communicates; ``sync_buffers()`` does.
@@ -76,7 +80,8 @@ class DataParallel(torch.nn.Module):
         self.broadcast_buffers = broadcast_buffers
         slots = [slot_of(name, p) for name, p in module.named_parameters() if p.requires_grad]
         _check_module(module, slots)
-        self.comm = communicator() if comm is None else comm
+        device = device_of(slots[0].parameter)
+        self.comm = communicator(device=device) if comm is None else comm
         cap = 0 if bucket_cap_mb is None else _bytes_of(bucket_cap_mb)
         reducer = Reducer(
             self.comm,
@@ -90,6 +95,7 @@ class DataParallel(torch.nn.Module):
             unused=Unused.KEEP if find_unused_parameters or static_graph else Unused.ERROR,
             static_graph=static_graph,
             check_finite=check_finite,
+            on_device=device is not None,
         )
         for slot in slots:
             dtype, elements = DTYPES[slot.parameter.dtype]
@@ -167,7 +173,7 @@ class DataParallel(torch.nn.Module):
             raise StateError(
                 f"the {len(trained)} parameters that the module trains are not as they were when "
                 f"its DataParallel was made, with {len(self._slots)} (replaced, added, frozen, "
-                "thawed, resized or of another type): make a new one"
+                "thawed, resized, moved or of another type): make a new one"
             )
 
 
@@ -186,10 +192,10 @@ def _check_module(module: torch.nn.Module, slots: list[Slot]) -> None:
             "no parameter of the module requires a gradient: there is nothing to do"
         )
     for slot in slots:
-        if slot.parameter.device.type != "cpu":
+        if slot.device.type not in ("cpu", "cuda") or slot.device != slots[0].device:
             raise ArgumentError(
-                f"parameter {slot.name} is on {slot.parameter.device}: this version averages "
-                "gradients in the host's memory only"
+                f"parameter {slot.name} is on {slot.device}, and {slots[0].name} on "
+                f"{slots[0].device}: all lie in the host's memory, or all on one CUDA device"
             )
         if slot.parameter.dtype not in DTYPES:
             raise ArgumentError(

@@ -9,18 +9,20 @@ import torch
 import torch.distributed as dist
 
 from noria import Communicator, Op
-from noria.torch._tensors import communicator, memory_of
+from noria.torch._tensors import communicator, device_of, memory_of, stream_of
 
 
 class HookState:
     """What ``allreduce_hook`` needs of a model: give each DistributedDataParallel its own, on every
     rank.
 
-    ``comm``: None makes one of all ranks of the default process group.
+    ``comm``: None makes one of all ranks of the default process group. For a model on a CUDA device
+    that is its ``device``, or that of the ``comm``.
     """
 
-    def __init__(self, comm: Optional[Communicator] = None):
-        self.comm = communicator() if comm is None else comm
+    def __init__(self, comm: Optional[Communicator] = None, *, device: Optional[int] = None):
+        self.comm = communicator(device=device) if comm is None else comm
+        self._stream: Optional[torch.cuda.Stream] = None  # made with the first bucket on a device
         self._under_way: queue.SimpleQueue = queue.SimpleQueue()
         # DDP wants a future and has nobody who would wait for the work behind it.
         threading.Thread(
@@ -37,6 +39,9 @@ def allreduce_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.F
     """Averages a bucket in place. For ``DistributedDataParallel.register_comm_hook``."""
     buffer = bucket.buffer()
     memory = memory_of(buffer)
+    device = device_of(buffer)
+    if device is not None:
+        return _on_device(state, buffer, device)
     future: torch.futures.Future = torch.futures.Future()
     result = future.then(_result_of)
     if bucket.is_last():
@@ -47,6 +52,21 @@ def allreduce_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.F
         work = state.comm.all_reduce(memory, Op.AVG, wait=False)
         state._under_way.put((work, future, buffer))
     return result
+
+
+def _on_device(
+    state: HookState, buffer: torch.Tensor, device: int
+) -> torch.futures.Future[torch.Tensor]:
+    # On a stream of its own, since the one that computes must not wait. A future of a device takes
+    # an event of that stream for its result, for which DDP lets others wait.
+    if state._stream is None:
+        state._stream = torch.cuda.Stream(device)
+    state._stream.wait_stream(torch.cuda.current_stream(device))
+    future: torch.futures.Future = torch.futures.Future(devices=[buffer.device])
+    with torch.cuda.stream(state._stream):
+        state.comm.all_reduce(memory_of(buffer), Op.AVG, stream=stream_of(device))
+        future.set_result(buffer)
+    return future
 
 
 def _complete(under_way: queue.SimpleQueue) -> None:

@@ -10,7 +10,6 @@ Threads: the one that runs the backward pass.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import weakref
 from typing import Callable, NamedTuple, Optional
@@ -18,10 +17,11 @@ from typing import Callable, NamedTuple, Optional
 import torch
 from torch.autograd import Variable
 
-from noria import ArgumentError, NoriaError, Op, Reducer, StateError, StepReport
-from noria._library import last_error, lib
+from noria import ArgumentError, NoriaError, Op, Reducer, StateError, StepReport, Stream
+from noria._library import StreamStruct, last_error, lib
+from noria.communicator import stream_struct
 from noria.errors import error_of
-from noria.torch._tensors import memory_of
+from noria.torch._tensors import bytes_at, device_of, memory_of, stream_of
 
 
 class Slot(NamedTuple):
@@ -32,13 +32,21 @@ class Slot(NamedTuple):
     shape: torch.Size
     strides: tuple[int, ...]
     dtype: torch.dtype
+    device: torch.device
 
     def empty(self) -> torch.Tensor:
-        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
+        return torch.empty_strided(
+            self.shape, self.strides, dtype=self.dtype, device=self.device
+        )
 
     def is_as_registered(self) -> bool:
         p = self.parameter
-        return p.requires_grad and p.shape == self.shape and p.dtype is self.dtype
+        return (
+            p.requires_grad
+            and p.shape == self.shape
+            and p.dtype is self.dtype
+            and p.device == self.device
+        )
 
 
 def slot_of(name: str, parameter: torch.nn.Parameter) -> Slot:
@@ -52,7 +60,7 @@ def slot_of(name: str, parameter: torch.nn.Parameter) -> Slot:
             strides = torch.empty(parameter.size(), device="meta").stride()
             break
         expected *= size
-    return Slot(name, parameter, parameter.size(), strides, parameter.dtype)
+    return Slot(name, parameter, parameter.size(), strides, parameter.dtype, parameter.device)
 
 
 class Steps:
@@ -63,8 +71,10 @@ class Steps:
         self._handle = reducer.handle
         self._slots = slots
         self._keep_unused = keep_unused
+        self._device = device_of(slots[0].parameter)  # of all of them
+        self._streams: dict[Stream, StreamStruct] = {}
         self._views = (
-            [_view_of(reducer, i, slot) for i, slot in enumerate(slots)] if arena else None
+            [self._view_of(i, slot) for i, slot in enumerate(slots)] if arena else None
         )
         self._is_armed = True  # the last forward pass asked for synchronised gradients
         self._is_open = False
@@ -74,8 +84,10 @@ class Steps:
         self._given = bytearray(len(slots))
         # Had a gradient in a pass that was not synchronised, since the last one that was.
         self._accumulated = bytearray(len(slots))
-        # What the library reads and writes must outlive the step, whatever is done to .grad.
+        # What the library reads and writes must outlive the step, whatever is done to .grad. On a
+        # device with the stream that it was given by.
         self._held: list[Optional[torch.Tensor]] = [None] * len(slots)
+        self._given_by: list[Optional[Stream]] = [None] * len(slots)
         self._staged: list[tuple[torch.Tensor, torch.Tensor]] = []
         # What an unused parameter's gradient was, in case that no rank uses it.
         self._kept: dict[int, torch.Tensor] = {}
@@ -138,11 +150,21 @@ class Steps:
         except RuntimeError as error:
             self._refuse(index, str(error))
             return
-        status = lib.noria_grad_ready(self._handle, index, address, None)
+        status = lib.noria_grad_ready(self._handle, index, address, self._producer(index))
         # Not raised here: the step must come to its end on this rank as on the others, where it
         # fails on all of them with the same text.
         if status < 0 and self._first_error is None:
             self._first_error = error_of(status, last_error())
+
+    def _producer(self, index: int) -> Optional[StreamStruct]:
+        """The stream on which autograd has queued this gradient: what is current in its hook."""
+        if self._device is None:
+            return None
+        stream = self._given_by[index] = stream_of(self._device)
+        struct = self._streams.get(stream)
+        if struct is None:
+            struct = self._streams[stream] = stream_struct(stream)
+        return struct
 
     def _refuse(self, index: int, why: str) -> None:
         # Nor is this: the library misses the gradient, and says so on the other ranks.
@@ -188,10 +210,21 @@ class Steps:
 
     def _end_step(self) -> None:
         try:
-            self.last_report = self._reducer.step_end()
+            consumer = stream_of(self._device)
+            self.last_report = self._reducer.step_end(consumer)
         except NoriaError as error:
             # That a gradient is missing is what the others know; why, this rank.
             raise self._refused or error from None
+        if consumer is not None:
+            self._outlive(consumer)
+
+    def _outlive(self, consumer: Stream) -> None:
+        """The host lets go of gradients before the device is through with them. The allocator gives
+        memory out again in the order of the stream that it was asked on, which may not wait for the
+        results as the consumer does."""
+        for gradient, stream in zip(self._held, self._given_by):
+            if gradient is not None and stream != consumer:
+                gradient.record_stream(torch.cuda.current_stream(self._device))
 
     def _give_the_rest(self) -> list[int]:
         """The gradients of passes before this one that were not synchronised, where this one left
@@ -233,7 +266,7 @@ class Steps:
         for index in left_out:
             if used is not None and not used[index]:
                 continue
-            address = self._reducer.grad_result(index)
+            address = self._reducer.grad_result(index, stream=stream_of(self._device))
             # Used by no rank: none, so that no optimizer moves it by momentum or decay.
             if address is not None:
                 self._slots[index].parameter.grad = self._result(index, address)
@@ -242,8 +275,19 @@ class Steps:
         if self._views is not None:
             return self._views[index]
         result = self._slots[index].empty()
-        ctypes.memmove(result.data_ptr(), address, result.numel() * result.element_size())
+        result.copy_(self._tensor_at(address, self._slots[index]))
         return result
+
+    def _tensor_at(self, address: int, slot: Slot) -> torch.Tensor:
+        size = slot.parameter.numel() * slot.parameter.element_size()
+        if size == 0:
+            return slot.empty()
+        flat = bytes_at(address, size, self._device, self._reducer).view(slot.dtype)
+        return flat.as_strided(slot.shape, slot.strides)
+
+    def _view_of(self, index: int, slot: Slot) -> torch.Tensor:
+        # The reducer hangs on each view, which lies in its memory.
+        return self._tensor_at(self._reducer.view(index)[0], slot)
 
     def _clear(self) -> None:
         self._is_open = False
@@ -252,6 +296,7 @@ class Steps:
         self._given = bytearray(len(self._slots))
         self._accumulated = bytearray(len(self._slots))
         self._held = [None] * len(self._slots)
+        self._given_by = [None] * len(self._slots)
         self._staged = []
         self._kept = {}
 
@@ -297,14 +342,3 @@ def _hook(parameter: torch.nn.Parameter, function: Callable[..., None]) -> _Hook
 def _is_in_backward() -> bool:
     task = getattr(torch._C, "_current_graph_task_id", None)  # since PyTorch 2.0
     return task is not None and task() != -1
-
-
-def _view_of(reducer: Reducer, index: int, slot: Slot) -> torch.Tensor:
-    address, size = reducer.view(index)
-    if size == 0:
-        return slot.empty()
-    # The array owns nothing, so the reducer that does hangs on it, and with it on every view.
-    array = type("ArenaView", (ctypes.c_char * size,), {}).from_address(address)
-    array.reducer = reducer
-    flat = torch.frombuffer(array, dtype=slot.dtype)
-    return flat.as_strided(slot.shape, slot.strides)

@@ -1,0 +1,199 @@
+"""Gradients on a device, by way of Python: streams of the stand-in for CUDA's driver, two ranks that
+are threads, each with a device of its own.
+
+PyTorch knows nothing of these devices. So its tensors are host memory here, and what noria.torch asks
+it of devices is answered by the test; what noria.torch then asks of the library is asked of it.
+"""
+
+import ctypes
+import os
+import threading
+import unittest
+from array import array
+from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from unittest import mock
+
+import noria
+import torch
+from noria.torch import DataParallel, _data_parallel, _steps
+
+_BOUND_S = 40
+torch.set_num_threads(1)
+
+cuda = ctypes.CDLL(os.environ["NORIA_CUDA"])
+# noria::standin::memory_of(unsigned long)
+_memory_of = getattr(cuda, "_ZN5noria7standin9memory_ofEm")
+_memory_of.argtypes, _memory_of.restype = [c_uint64], c_void_p
+for name, argtypes in {
+    "cuInit": [c_uint],
+    "cuDevicePrimaryCtxRetain": [POINTER(c_void_p), c_int],
+    "cuCtxSetCurrent": [c_void_p],
+    "cuStreamCreateWithPriority": [POINTER(c_void_p), c_uint, c_int],
+    "cuStreamSynchronize": [c_void_p],
+    "cuMemAlloc_v2": [POINTER(c_uint64), c_size_t],
+    "cuMemcpyHtoDAsync_v2": [c_uint64, c_void_p, c_size_t, c_void_p],
+    "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
+}.items():
+    getattr(cuda, name).argtypes = argtypes
+
+
+def call(name: str, *arguments) -> None:
+    status = getattr(cuda, name)(*arguments)
+    assert status == 0, f"{name}() answered {status}"
+
+
+class Device:
+    """A device, current on this thread, with a stream that blocks with no other."""
+
+    def __init__(self, number: int):
+        call("cuInit", 0)
+        context, stream = c_void_p(), c_void_p()
+        call("cuDevicePrimaryCtxRetain", byref(context), number)
+        call("cuCtxSetCurrent", context)
+        call("cuStreamCreateWithPriority", byref(stream), 1, 0)
+        self.number = number
+        self.stream = noria.Stream(stream.value, number)
+
+    def holding(self, values: list[float]) -> int:
+        """The address of these numbers of float32, which are there in the stream's order."""
+        address, host = c_uint64(), array("f", values)
+        call("cuMemAlloc_v2", byref(address), 4 * len(values))
+        call(
+            "cuMemcpyHtoDAsync_v2",
+            address,
+            host.buffer_info()[0],
+            4 * len(values),
+            self.stream.handle,
+        )
+        return address.value
+
+    def read(self, address: int, count: int) -> list[float]:
+        """What the stream finds there."""
+        host = array("f", [0] * count)
+        call(
+            "cuMemcpyDtoHAsync_v2", host.buffer_info()[0], address, 4 * count, self.stream.handle
+        )
+        self.synchronize()
+        return host.tolist()
+
+    def synchronize(self) -> None:
+        call("cuStreamSynchronize", self.stream.handle)
+
+
+def run_ranks(test: unittest.TestCase, function) -> list:
+    """What ``function(communicator, device)`` returned on each of two ranks."""
+    identity, results, failures = noria.unique_id(), [None, None], []
+
+    def rank(number: int) -> None:
+        try:
+            device = Device(number)
+            comm = noria.Communicator(number, 2, identity, device=number)
+            results[number] = function(comm, device)
+            comm.close()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=rank, args=(i,), daemon=True) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(_BOUND_S)
+        test.assertFalse(thread.is_alive(), f"a rank said nothing in {_BOUND_S} s")
+    if failures:
+        raise failures[0]
+    return results
+
+
+class Binding(unittest.TestCase):
+    def test_A_collective_comes_in_the_order_of_a_stream(self):
+        def rank(comm, device):
+            address = device.holding([1.0 + comm.rank, 10.0])
+            memory = noria.Memory(address, 2, noria.Dtype.FLOAT32)
+            comm.all_reduce(memory, stream=device.stream)
+            comm.all_reduce(memory, noria.Op.AVG, wait=False, stream=device.stream).wait()
+            return device.read(address, 2)
+
+        # Expect: the sums of both ranks, of which an average changes nothing.
+        self.assertEqual(run_ranks(self, rank), [[3, 20], [3, 20]])
+
+    def test_A_step_averages_what_streams_bring(self):
+        def rank(comm, device):
+            reducer = noria.Reducer(comm, on_device=True, max_in_flight=1)
+            ids = [reducer.add(f"t{i}", 3, shape=(1, 3), strides=(3, 1)) for i in range(2)]
+            reducer.seal()
+            reducer.step_begin()
+            addresses = [device.holding([comm.rank + i, 4, 8 * comm.rank]) for i in ids]
+            for i, address in zip(ids, addresses):
+                reducer.grad_ready(i, address, device.stream)
+            reducer.step_end(device.stream)
+            return [device.read(address, 3) for address in addresses]
+
+        # Expect: averages, where the gradients were.
+        averages = [[0.5, 4, 4], [1.5, 4, 4]]
+        self.assertEqual(run_ranks(self, rank), [averages, averages])
+
+    def test_A_shape_with_gaps_is_refused_by_name(self):
+        def rank(comm, _device):
+            reducer = noria.Reducer(comm, on_device=True)
+            with self.assertRaisesRegex(noria.ArgumentError, "weight"):
+                reducer.add("weight", 3, shape=(1, 3), strides=(6, 2))
+            with self.assertRaisesRegex(noria.ArgumentError, "1 dimensions and 2 strides"):
+                reducer.add("weight", 3, shape=(3,), strides=(3, 1))
+
+        run_ranks(self, rank)
+
+    def test_A_stream_of_another_device_is_refused(self):
+        def rank(comm, device):
+            other = noria.Stream(device.stream.handle, 1 - device.number)
+            memory = noria.Memory(device.holding([1.0]), 1, noria.Dtype.FLOAT32)
+            with self.assertRaises(noria.ArgumentError):
+                comm.all_reduce(memory, stream=other)
+
+        run_ranks(self, rank)
+
+
+class Module(unittest.TestCase):
+    def test_A_module_is_averaged_in_the_order_of_the_current_stream(self):
+        local = threading.local()  # the device of each rank's thread
+
+        def bytes_at(address, size, _device, owner):
+            host = type("Bytes", (ctypes.c_char * size,), {}).from_address(_memory_of(address))
+            host.owner = owner
+            return torch.frombuffer(host, dtype=torch.uint8)
+
+        def rank(comm, device):
+            local.device = device
+            torch.manual_seed(1)
+            module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1))
+            model = DataParallel(module, comm, gradient_as_bucket_view=True)
+            averages = []
+            for step in range(3):
+                # PyTorch works on the host here, so that the device must stand still meanwhile.
+                device.synchronize()
+                model.zero_grad(set_to_none=False)
+                model(torch.full((2, 4), 1.0 + comm.rank + step)).sum().backward()
+                device.synchronize()
+                averages.append([p.grad.clone() for p in module.parameters()])
+            return averages
+
+        with mock.patch.object(_steps, "bytes_at", bytes_at), mock.patch.object(
+            _steps, "device_of", lambda _tensor: local.device.number
+        ), mock.patch.object(
+            _data_parallel, "device_of", lambda _tensor: local.device.number
+        ), mock.patch.object(_steps, "stream_of", lambda _device: local.device.stream):
+            first, second = run_ranks(self, rank)
+
+        torch.manual_seed(1)
+        alone = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1))
+        for step in range(3):
+            alone.zero_grad()
+            for rank_number in range(2):
+                (alone(torch.full((2, 4), 1.0 + rank_number + step)).sum() / 2).backward()
+            for ours, others, expected in zip(first[step], second[step], alone.parameters()):
+                # Expect: what one process makes of both ranks' inputs; the same bits on both ranks.
+                torch.testing.assert_close(ours, expected.grad)
+                self.assertTrue(torch.equal(ours, others))
+
+
+if __name__ == "__main__":
+    unittest.main()
