@@ -36,6 +36,9 @@ if(TARGET noria AND TARGET noria_softverbs AND NORIA_TORCH_PYTHON)
   foreach(name binding_test faults_test)
     noria_python_test(NAME ${name} SCRIPT tests/python/${name}.py)
   endforeach()
+  noria_python_test(NAME device_test SCRIPT tests/python/device_test.py)
+  set_property(TEST python_device_test APPEND PROPERTY ENVIRONMENT
+    NORIA_CUDA=$<TARGET_FILE:noria_cuda_standin> NORIA_NCCL=$<TARGET_FILE:noria_cuda_standin>)
   # The planner beside PyTorch's own.
   add_executable(plan_lists support/plan_lists.cc)
   target_link_libraries(plan_lists PRIVATE noria_bucketing)

@@ -171,7 +171,8 @@ class TensorDesc(_Sized):
         ("name", c_char_p),
         ("numel", c_uint64),
         ("expected_fires", c_uint32),
-        ("ndim", c_uint32),
+        ("reserved", c_uint32),
+        ("ndim", c_uint64),
         ("shape", POINTER(c_int64)),
         ("strides", POINTER(c_int64)),
     ]
