@@ -70,6 +70,17 @@ class Device:
         self.number = number
         self.stream = noria.Stream(stream.value, number)
 
+        self.addresses: dict[int, int] = {}  # on the device, of tensors by their host's
+
+    def empty(self, shape: torch.Size) -> torch.Tensor:
+        """A tensor of float32 whose memory is the device's, as the stand-in shows it to the host."""
+        address, count = c_uint64(), max(1, shape.numel())
+        call("cuMemAlloc_v2", byref(address), 4 * count)
+        host = _memory_of(address.value)
+        self.addresses[host] = address.value
+        array = (ctypes.c_float * count).from_address(host)
+        return torch.frombuffer(array, dtype=torch.float32)[: shape.numel()].view(shape)
+
     def holding(self, values: list[float]) -> int:
         """The address of these numbers of float32, which are there in the stream's order."""
         address, host = c_uint64(), array("f", values)
@@ -94,6 +105,17 @@ class Device:
 
     def synchronize(self) -> None:
         call("cuStreamSynchronize", self.stream.handle)
+
+
+class Uses(torch.nn.Module):
+    """Uses some of its layers."""
+
+    def __init__(self, layers: torch.nn.ModuleList, used: list[int]):
+        super().__init__()
+        self.layers, self.used = layers, used
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return sum(self.layers[i](inputs) for i in self.used)
 
 
 def run_ranks(test: unittest.TestCase, function) -> list:
@@ -171,17 +193,60 @@ class Binding(unittest.TestCase):
 
 
 class Module(unittest.TestCase):
-    def test_A_module_is_averaged_in_the_order_of_the_current_stream(self):
+    def run_ranks(self, rank) -> list:
+        """``run_ranks()``, where PyTorch finds what lies on a device in the host's memory."""
         local = threading.local()  # the device of each rank's thread
-        alone = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1))
+        tensor_address = torch.Tensor.data_ptr
+
+        def known(comm, device):
+            local.device = device
+            return rank(comm, device)
 
         def bytes_at(address, size, _device, owner):
             host = type("Bytes", (ctypes.c_char * size,), {}).from_address(_memory_of(address))
             host.owner = owner
             return torch.frombuffer(host, dtype=torch.uint8)
 
+        def address_of(tensor):
+            host = tensor_address(tensor)
+            return local.device.addresses.get(host, host)
+
+        with mock.patch.multiple(
+            _steps,
+            bytes_at=bytes_at,
+            device_of=lambda _tensor: local.device.number,
+            stream_of=lambda _device: local.device.stream,
+        ), mock.patch.object(
+            _data_parallel, "device_of", lambda _tensor: local.device.number
+        ), mock.patch.object(
+            _steps.Slot, "empty", lambda slot: local.device.empty(slot.shape)
+        ), mock.patch.object(torch.Tensor, "data_ptr", address_of):
+            return run_ranks(self, known)
+
+    def test_An_unused_parameter_of_a_device_gets_the_others_average(self):
+        modules = [torch.nn.ModuleList([torch.nn.Linear(2, 1) for _ in range(3)]) for _ in range(2)]
+
         def rank(comm, device):
-            local.device = device
+            used = [0, 1] if comm.rank == 0 else [0]
+            module = Uses(modules[comm.rank], used)
+            for layer in used:  # gradients are added to what is there, on the device
+                for parameter in module.layers[layer].parameters():
+                    parameter.grad = device.empty(parameter.shape).zero_()
+            model = DataParallel(module, comm, find_unused_parameters=True)
+            model(torch.ones(1, 2)).sum().backward()
+            device.synchronize()
+            return [p.grad if p.grad is None else p.grad.clone() for p in module.parameters()]
+
+        for weight, bias, half, half_bias, none, none_bias in self.run_ranks(rank):
+            # Expect: what both use whole, what rank 0 uses halved, what nobody uses without.
+            self.assertEqual((weight.tolist(), bias.tolist()), ([[1, 1]], [1]))
+            self.assertEqual((half.tolist(), half_bias.tolist()), ([[0.5, 0.5]], [0.5]))
+            self.assertEqual((none, none_bias), (None, None))
+
+    def test_A_module_is_averaged_in_the_order_of_the_current_stream(self):
+        alone = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1))
+
+        def rank(comm, device):
             module = copy.deepcopy(alone)
             model = DataParallel(module, comm, gradient_as_bucket_view=True)
             averages = []
@@ -194,12 +259,7 @@ class Module(unittest.TestCase):
                 averages.append([p.grad.clone() for p in module.parameters()])
             return averages
 
-        with mock.patch.object(_steps, "bytes_at", bytes_at), mock.patch.object(
-            _steps, "device_of", lambda _tensor: local.device.number
-        ), mock.patch.object(
-            _data_parallel, "device_of", lambda _tensor: local.device.number
-        ), mock.patch.object(_steps, "stream_of", lambda _device: local.device.stream):
-            first, second = run_ranks(self, rank)
+        first, second = self.run_ranks(rank)
 
         for step in range(3):
             alone.zero_grad()

@@ -89,6 +89,8 @@ class Steps:
         self._held: list[Optional[torch.Tensor]] = [None] * len(slots)
         self._given_by: list[Optional[Stream]] = [None] * len(slots)
         self._staged: list[tuple[torch.Tensor, torch.Tensor]] = []
+        # On a device: what an unused parameter gives, and gets its average in.
+        self._zeros: dict[int, torch.Tensor] = {}
         # What an unused parameter's gradient was, in case that no rank uses it.
         self._kept: dict[int, torch.Tensor] = {}
         self._first_error: Optional[NoriaError] = None
@@ -241,6 +243,9 @@ class Steps:
                 self._give(index, gradient)
             else:
                 left_out.append(index)
+                if self._device is not None and self._keep_unused and self._views is None:
+                    self._zeros[index] = self._slots[index].empty().zero_()
+                    self._give(index, self._zeros[index])
             index = self._given.find(0, index + 1)
         return left_out
 
@@ -265,6 +270,9 @@ class Steps:
                 self._slots[index].parameter.grad.detach().copy_(before)
         for index in left_out:
             if used is not None and not used[index]:
+                continue
+            if index in self._zeros:
+                self._slots[index].parameter.grad = self._zeros[index]
                 continue
             address = self._reducer.grad_result(index, stream=stream_of(self._device))
             # Used by no rank: none, so that no optimizer moves it by momentum or decay.
@@ -298,6 +306,7 @@ class Steps:
         self._held = [None] * len(self._slots)
         self._given_by = [None] * len(self._slots)
         self._staged = []
+        self._zeros = {}
         self._kept = {}
 
     # ---- failures, and the end -------------------------------------------------------------------
