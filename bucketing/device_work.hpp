@@ -30,7 +30,7 @@ class DeviceWork {
   Outcome<bool> is_done(const Engine& engine) {
     // relaxed: the bytes are the device's, whose event was asked.
     if (was_seen_.load(std::memory_order_relaxed)) return true;
-    const Outcome<bool> answer = done_.is_done();
+    Outcome<bool> answer = done_.is_done();
     if (engine.failed()) return engine.failure();
     if (answer && *answer) was_seen_.store(true, std::memory_order_relaxed);
     return answer;

@@ -148,7 +148,7 @@ Outcome<Ok> NcclCollective::look() const {
 
 // ---- operations ---------------------------------------------------------------------------------
 
-bool NcclCollective::enter() {
+bool NcclCollective::step_in() {
   is_inside_.store(true);
   if (!is_over_.load()) return true;
   is_inside_.store(false);
@@ -158,11 +158,11 @@ bool NcclCollective::enter() {
 template <class Enqueue>
 Outcome<Ok> NcclCollective::launch(DeviceOperation& pair, Enqueue enqueue) {
   NORIA_TRY(pair.ready.hold_back(stream_.handle()));
-  if (!enter()) return is_over();
+  if (!step_in()) return is_over();
   const Outcome<bool> answer = enqueue();
   Outcome<Ok> enqueued = Ok{};
   if (!answer || !*answer) enqueued = settle(answer, now_ns() + options_.timeout, nullptr);
-  exit();
+  step_out();
   NORIA_TRY(enqueued);
   NORIA_TRY(pair.done.record(stream_.handle()));
   operations_.launched();
@@ -238,20 +238,20 @@ Outcome<Ok> NcclCollective::all_gather_v(DeviceOperation& pair, const DevicePart
 // ---- memory -------------------------------------------------------------------------------------
 
 void* NcclCollective::register_memory(cuda::Pointer memory, size_t bytes) {
-  if (options_.nccl->symbols().comm_register == nullptr || bytes == 0 || !enter()) return nullptr;
+  if (options_.nccl->symbols().comm_register == nullptr || bytes == 0 || !step_in()) return nullptr;
   void* handle = nullptr;
   const auto registered = options_.nccl->call<&NcclSymbols::comm_register>(
       comm_, reinterpret_cast<void*>(memory), bytes, &handle);
-  exit();
+  step_out();
   if (registered) return handle;
   log(LogLevel::info, "%s: %s", options_.device->name().c_str(), registered.failure().text.c_str());
   return nullptr;
 }
 
 void NcclCollective::deregister_memory(void* handle) {
-  if (handle == nullptr || !enter()) return;  // with the communicator its registrations are gone
+  if (handle == nullptr || !step_in()) return;  // with the communicator its registrations are gone
   const auto forgotten = options_.nccl->call<&NcclSymbols::comm_deregister>(comm_, handle);
-  exit();
+  step_out();
   if (!forgotten)
     log(LogLevel::info, "%s: %s", options_.device->name().c_str(),
         forgotten.failure().text.c_str());

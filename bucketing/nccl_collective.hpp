@@ -111,8 +111,8 @@ class NcclCollective {
   Outcome<Ok> launch(DeviceOperation& pair, Enqueue enqueue);
   template <class EnqueueBlock>
   Outcome<bool> enqueue_blocks(EnqueueBlock enqueue_block);
-  bool enter();
-  void exit() { is_inside_.store(false); }
+  bool step_in();
+  void step_out() { is_inside_.store(false); }
 
   const Options options_;
   const Owner owner_;

@@ -51,8 +51,8 @@ typedef struct {
   char bytes[128];
 } noria_unique_id;
 
-/* A queue of work on a device. A NULL noria_stream*, or kind HOST, is the host: memory is ready when
- * the call is made and results are ready when it returns. CUDA: `handle` is a CUstream of the
+/* A queue of work on a device. A NULL noria_stream*, or kind HOST, is the host: memory is ready
+ * when the call is made and results are ready when it returns. CUDA: `handle` is a CUstream of the
  * device's primary context, NULL the legacy default stream, 2 the calling thread's own; any other
  * context, or device than the communicator's, is ARG. Such calls do not wait for the device: they
  * come behind what the stream was given before, and what it is given afterwards sees the result. */
@@ -125,9 +125,10 @@ NORIA_API noria_status noria_comm_abort(noria_comm* comm, const char* why);
  * Threads: any, while other calls are under way. Blocks: no; cheap enough for every gradient. */
 NORIA_API noria_status noria_comm_status(const noria_comm* comm);
 
-/* Ends the communicator on this rank. Work that was not waited for is aborted. Works and reducers
- * that still exist answer ABORTED from then on; the last of them that is released or destroyed
- * frees the memory and the device that they shared.
+/* Ends the communicator on this rank. Work that was not waited for is aborted; of a GPU's what does
+ * not end within a second, and that on all ranks. Works and reducers that still exist answer
+ * ABORTED from then on; the last of them that is released or destroyed frees the memory and the
+ * device that they shared.
  * Threads: one, no other call under way. Blocks: briefly. */
 NORIA_API void noria_comm_destroy(noria_comm* comm);
 
@@ -140,8 +141,8 @@ NORIA_API void noria_comm_destroy(noria_comm* comm);
  * thread drives the ring.
  * While a step of a reducer is open on the communicator they answer STATE: use another one.
  * With a stream of CUDA both buffers are memory of the communicator's GPU, else ARG; the call
- * returns when the operation is in the stream; a NULL `work` is fine. Ranks' calls are not compared:
- * those that differ fail with TIMEOUT, or leave what NCCL makes of them.
+ * returns when the operation is in the stream; a NULL `work` is fine. Ranks' calls are not
+ * compared: those that differ fail with TIMEOUT, or leave what NCCL makes of them.
  * Threads: one at a time per communicator (the order of calls is the order on the wire).
  * Blocks: only with a NULL work. Ownership: release the work. */
 

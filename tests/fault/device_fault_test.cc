@@ -290,13 +290,14 @@ TEST_P(DeviceFaultTest, Whatever_call_fails_all_ranks_get_its_words) {
 }
 
 TEST_P(DeviceFaultTest, What_NCCL_finds_by_itself_fails_all_ranks) {
-  std::latch both(2);
+  std::latch both(2), launched(2);
   run_gpu_ranks(2, [&](GpuRank& mine) {
     const uint64_t at = mine.given({1.0F});
     if (mine.rank == 1) standin::stall_rank(1);
     both.arrive_and_wait();
     noria_work* work = nullptr;
     expect_ok(mine.sum(at, at, 1, &work));
+    launched.arrive_and_wait();
     if (mine.rank == 1) standin::fail_rank(1, standin::kNcclRemoteError);
     expect_failure(noria_work_wait(work, 0), NORIA_E_PEER, "rank 1: NCCL: ");
     noria_work_release(work);
@@ -305,13 +306,14 @@ TEST_P(DeviceFaultTest, What_NCCL_finds_by_itself_fails_all_ranks) {
 }
 
 TEST_P(DeviceFaultTest, A_kernel_that_failed_is_found_by_the_watch) {
-  std::latch both(2), seen(2);
+  std::latch both(2), launched(2), seen(2);
   run_gpu_ranks(2, [&](GpuRank& mine) {
     const uint64_t at = mine.given({1.0F});
     if (mine.rank == 1) standin::stall_rank(1);
     both.arrive_and_wait();
     noria_work* work = nullptr;
     expect_ok(mine.sum(at, at, 1, &work));
+    launched.arrive_and_wait();
     if (mine.rank == 1) standin::fail_device(1, kLaunchFailed);
     expect_failure(noria_work_wait(work, 0), NORIA_E_DEVICE, "CUDA_ERROR_LAUNCH_FAILED");
     seen.arrive_and_wait();
