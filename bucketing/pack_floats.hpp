@@ -30,6 +30,10 @@ NORIA_HOST_DEVICE To bits_as(From from) {
   return to;
 }
 
+template <class T>
+NORIA_HOST_DEVICE bool is_nan(T value) {
+  return value != value;  // NOLINT(misc-redundant-expression): NaNs alone differ from themselves
+}
 NORIA_HOST_DEVICE float quiet(float nan) {
   return bits_as<float>(bits_as<uint32_t>(nan) | 0x400000U);
 }
@@ -39,7 +43,7 @@ NORIA_HOST_DEVICE double quiet(double nan) {
 
 // A word of two 16-bit floats: `nans` where the value is a NaN, else `rounded`. Without a branch.
 NORIA_HOST_DEVICE uint32_t pair_of(float low, float high, uint32_t rounded, uint32_t nans) {
-  const uint32_t mask = (low != low ? 0xFFFFU : 0U) | (high != high ? 0xFFFF0000U : 0U);
+  const uint32_t mask = (is_nan(low) ? 0xFFFFU : 0U) | (is_nan(high) ? 0xFFFF0000U : 0U);
   return (rounded & ~mask) | (nans & mask);
 }
 
@@ -67,7 +71,7 @@ struct Bf16 {
   }
   static NORIA_HOST_DEVICE Bits bits(Value value) {
     const auto wide = bits_as<uint32_t>(value);
-    if (value != value) return static_cast<Bits>(of_nan(value));
+    if (is_nan(value)) return static_cast<Bits>(of_nan(value));
     // Half a unit less one, and one more where the kept part is odd: ties go to even.
     return static_cast<Bits>((wide + 0x7FFFU + ((wide >> 16U) & 1U)) >> 16U);
   }
@@ -110,7 +114,7 @@ struct F16 {
 #endif
   }
   static NORIA_HOST_DEVICE Bits bits(Value value) {
-    if (value != value) return static_cast<Bits>(of_nan(value));
+    if (is_nan(value)) return static_cast<Bits>(of_nan(value));
 #ifdef __CUDA_ARCH__
     Bits rounded;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
@@ -167,7 +171,7 @@ struct Times {
 
   template <class T>
   NORIA_HOST_DEVICE T operator()(T value) const {
-    return value != value ? quiet(value) : value * static_cast<T>(inverse);
+    return is_nan(value) ? quiet(value) : value * static_cast<T>(inverse);
   }
 };
 
@@ -178,7 +182,7 @@ struct Over {
 
   template <class T>
   NORIA_HOST_DEVICE T operator()(T value) const {
-    return value != value ? quiet(value) : value / static_cast<T>(divisor);
+    return is_nan(value) ? quiet(value) : value / static_cast<T>(divisor);
   }
 };
 

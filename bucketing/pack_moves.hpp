@@ -170,8 +170,8 @@ NORIA_HOST_DEVICE void convert(const char* in, char* out, uint32_t count, Lane l
 
   // The narrower side says how many elements come before a unit, the other whether they do for it.
   const uint32_t before = kIn < kOut ? to_boundary(in, 16) / kIn : to_boundary(out, 16) / kOut;
-  const bool together =
-      past_boundary(in + before * kIn, 16) == 0 && past_boundary(out + before * kOut, 16) == 0;
+  const bool together = past_boundary(in + uint64_t{before} * kIn, 16) == 0 &&
+                        past_boundary(out + uint64_t{before} * kOut, 16) == 0;
   using Element = typename From::Bits;
   const auto one = [&scale](Element bits) { return To::bits(scale(From::value(bits))); };
   const auto unit = [&scale](const InUnit& from) {
@@ -183,8 +183,8 @@ NORIA_HOST_DEVICE void convert(const char* in, char* out, uint32_t count, Lane l
   };
   if (!together) return take_turns<Scale::kAhead, Element>(in, out, count, lane, one);
   const Edges edges(before, count, kUnit);
-  take_turns<Scale::kAhead, InUnit>(in + edges.head * kIn, out + edges.head * kOut, edges.units,
-                                    lane, unit);
+  take_turns<Scale::kAhead, InUnit>(in + uint64_t{edges.head} * kIn,
+                                    out + uint64_t{edges.head} * kOut, edges.units, lane, unit);
   edges.for_each(lane, [&](uint32_t at) { store(out, at, one(load<Element>(in, at))); });
 }
 

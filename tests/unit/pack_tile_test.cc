@@ -58,8 +58,8 @@ struct Task {
   // One that casts may leave values as they are otherwise, one that copies does.
   float least_divisor() const { return from == to && !is_raw() ? 2 : 1; }
   bool is_raw() const { return from == NORIA_INT32; }
-  uint32_t in_bytes() const { return dtype_bytes(from); }
-  uint32_t out_bytes() const { return dtype_bytes(to); }
+  size_t in_bytes() const { return dtype_bytes(from); }
+  size_t out_bytes() const { return dtype_bytes(to); }
   noria_dtype tensor() const { return packs ? from : to; }
   noria_dtype bucket() const { return packs ? to : from; }
 };
@@ -191,7 +191,7 @@ TEST_P(EachKernel, A_tensor_without_memory_is_zeros_in_the_bucket_and_is_not_wri
     const TileSides sides = GetParam().sides(args, tile);
 
     // Expect:
-    const uint32_t size = dtype_bytes(task.bucket());
+    const size_t size = dtype_bytes(task.bucket());
     for (uint32_t i = 0; i < sizeof bucket; ++i) {
       const bool zeroed = task.packs && i >= at * size && i < (at + 50) * size;
       ASSERT_EQ(bucket[i], zeroed ? std::byte{0} : std::byte{0xFF}) << "byte " << i;
@@ -203,13 +203,13 @@ TEST_P(EachKernel, A_tensor_without_memory_is_zeros_in_the_bucket_and_is_not_wri
 }
 
 TEST(PackKernels, Bytes_are_copied_whatever_the_size_of_an_element) {
-  for (uint32_t size : {1U, 2U, 4U, 8U})
+  for (const size_t size : {1U, 2U, 4U, 8U})
     for (uint32_t apart = 0; apart < 16; ++apart) {
       alignas(64) std::byte tensor[512], bucket[512] = {};
       const Bytes bits = any_bits(sizeof tensor, size);
       std::memcpy(tensor, bits.data(), sizeof tensor);
       const auto address = reinterpret_cast<uint64_t>(tensor);
-      PackArgs args = pack_args(1, size);
+      PackArgs args = pack_args(1, static_cast<uint32_t>(size));
       args.pointers = &address;
       args.bucket = bucket;
       run_tile(*find_pack_kernel("noria_pack_bytes"), args, {0, 37, apart, 2}, 3);
