@@ -24,8 +24,8 @@ namespace noria::bucketing {
 using Gather = std::function<Outcome<std::vector<std::string>>(const std::string& what,
                                                                const std::string& bytes)>;
 
-// Arena or copies, how many of these at once, time-outs and how often a tensor fires are each rank's own affair and are not
-// compared.
+// Arena or copies, how many of these at once, time-outs and how often a tensor fires are each
+// rank's own affair and are not compared.
 Outcome<Ok> agree(const TensorTable& tensors, const ReducerConfig& config, const Gather& gather);
 
 // Whose failure? Every rank gives its own outcome; all get the first rank's failure that there is.

@@ -6,8 +6,8 @@
 namespace noria::bucketing {
 
 // In the order of work a segment's last step comes behind the first one of the segment `ranks` - 3
-// further on. That holds in both phases, and the second begins with what the first has ended: before
-// a bucket ends, twice as many segments behind it must be ready, or all that there are.
+// further on. That holds in both phases, and the second begins with what the first has ended: twice
+// as many segments behind a bucket must be ready before it ends, or all that there are.
 uint32_t fewest_slots(std::span<const uint32_t> segments, uint32_t wanted, uint32_t ranks) {
   const uint64_t needed = ranks > 3 ? 2 * uint64_t{ranks - 3} : 0;
   const size_t buckets = segments.size();
@@ -30,6 +30,9 @@ BucketSlots::BucketSlots(const Plan& plan, uint32_t slots)
     : slots_(slots), of_bucket_(plan.buckets.size()) {
   for (const Bucket& bucket : plan.buckets)
     slot_bytes_ = std::max(slot_bytes_, align_up(bucket.bytes, kBucketAlign));
+  auto filled = static_cast<uint32_t>(plan.buckets.size());
+  while (filled > 0 && plan.buckets[filled - 1].bytes == 0) --filled;
+  first_of_last_ = filled - std::min(filled, slots);
 }
 
 void BucketSlots::cut(const Plan& plan, const Readiness& readiness) {

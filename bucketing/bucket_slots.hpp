@@ -17,6 +17,7 @@
 // steps.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -72,11 +73,15 @@ class BucketSlots {
     piece.state.store(Piece::State::offered);
     return admitted_.load() > piece.bucket && take(piece);
   }
-  // Buckets before `end` may be filled; fill(piece) for what was offered of the new ones.
+  // When the buckets before it have ended, all others can be filled. One without bytes needs no
+  // slot, and is not waited for.
+  uint32_t first_of_last() const { return first_of_last_; }
+  // Buckets before `end` may be filled, where there are as many; fill(piece) for what was offered
+  // of the new ones.
   template <class Fill>
   void admit(uint32_t end, Fill fill) {
     const uint32_t before = admitted_.exchange(end);
-    for (uint32_t b = before; b < end; ++b)
+    for (uint32_t b = before; b < std::min<size_t>(end, of_bucket_.size()); ++b)
       for_each(b, [&](Piece& piece) {
         if (piece.state.load() == Piece::State::offered && take(piece)) fill(piece);
       });
@@ -95,6 +100,7 @@ class BucketSlots {
 
   uint32_t slots_ = 1;
   uint64_t slot_bytes_ = 0;
+  uint32_t first_of_last_ = 0;
   std::unique_ptr<Piece[]> pieces_;               // tensor by tensor
   std::vector<uint32_t> first_piece_;             // of each tensor, and past the last
   std::vector<std::vector<uint32_t>> of_bucket_;  // its pieces

@@ -30,17 +30,24 @@ noria_status answer(const Outcome<T>& outcome) {
   return outcome.is_ok() ? NORIA_OK : refuse(outcome.failure());
 }
 
+// Of copies on a device it is the caller's wish; what is not packed there does not look at it.
+Outcome<Ok> check_max_in_flight(const noria_reducer_config& config) {
+  if (config.max_in_flight == 0 || config.device_kind == NORIA_STREAM_CUDA ||
+      (config.arena == 0 && config.shard == NORIA_SHARD_NONE))
+    return Ok{};
+  return Failure{NORIA_E_ARG,
+                 "noria_reducer_config.max_in_flight is " + std::to_string(config.max_in_flight) +
+                     ": it bounds copies; views (arena) and shards are there for all buckets at "
+                     "once, so leave it 0"};
+}
+
 // What a reducer on a device does not do in this version.
 Outcome<Ok> check_device(const noria_reducer_config& config) {
   if (config.device_kind > NORIA_STREAM_CUDA)
     return Failure{NORIA_E_ARG, "noria_reducer_config.device_kind is " +
                                     std::to_string(config.device_kind) +
                                     ": it must be NORIA_STREAM_HOST or NORIA_STREAM_CUDA"};
-  if (config.device_kind == NORIA_STREAM_HOST) {
-    if (config.max_in_flight == 0) return Ok{};
-    return Failure{NORIA_E_UNSUPPORTED,
-                   "noria_reducer_config.max_in_flight is for device_kind NORIA_STREAM_CUDA"};
-  }
+  if (config.device_kind == NORIA_STREAM_HOST) return Ok{};
   const auto refuse = [](const std::string& what) {
     return Failure{NORIA_E_UNSUPPORTED, "noria_reducer_config." + what};
   };
@@ -105,13 +112,8 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
         "noria_reducer_config.shard leaves each rank a part of the results: what looks at "
         "all of them, NORIA_UNUSED_KEEP and NORIA_NONFINITE_ERROR, is not for it"};
   NORIA_TRY(check_device(config));
+  NORIA_TRY(check_max_in_flight(config));
   const bool is_on_device = config.device_kind == NORIA_STREAM_CUDA;
-  if (config.max_in_flight != 0 && !is_on_device &&
-      (config.arena == 1 || config.shard != NORIA_SHARD_NONE))
-    return Failure{NORIA_E_ARG,
-                   "noria_reducer_config.max_in_flight is " + std::to_string(config.max_in_flight) +
-                       ": it bounds copies; views (arena) and shards are there for all buckets at "
-                       "once, so leave it 0"};
   ReducerConfig checked{.arena = config.arena == 1,
                         .op = config.op,
                         .step_timeout = Nanoseconds{config.step_timeout_ms} * 1'000'000,

@@ -18,9 +18,8 @@
 //
 // Files: reducer.cc (life), reducer_seal.cc (agreement and memory), reducer_plan.cc (the plan),
 // reducer_step.cc (a step), reducer_end.cc (its end), reducer_result.cc (one tensor's result),
-// reducer_shard.cc (what a rank keeps of a step, and how the rest is gathered), reducer_slots.cc
-// (copies of fewer buckets at once than there are), reducer_device.cc (what is different where
-// gradients lie on a device).
+// reducer_shard.cc (what a rank keeps of a step), reducer_slots.cc (copies of few buckets at once),
+// reducer_device.cc (what is different on a device).
 //
 // Threads: add(), set_hook(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
 // last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any thread, several at
@@ -56,6 +55,7 @@
 #include "bucketing/reducer_config.hpp"
 #include "bucketing/reducer_host.hpp"
 #include "bucketing/step_gate.hpp"
+#include "bucketing/step_progress.hpp"
 #include "bucketing/tensor_table.hpp"
 #include "bucketing/verdict.hpp"
 #include "bucketing/window.hpp"
@@ -144,9 +144,7 @@ class Reducer final : private OpenStep {
   uint64_t buckets_bytes() const;
   std::byte* place_of(uint32_t bucket) const;
   bool travels_narrow() const { return config_.wire_dtype != 0 && host_.size > 1; }
-  uint64_t hooks_verdict_offset(uint64_t buckets) const;
-  uint64_t wire_offset(uint64_t buckets) const;
-  uint64_t wire_bytes(uint64_t buckets) const;
+  ArenaLayout layout_of(uint64_t buckets) const;
   Outcome<Ok> make_arena(uint64_t buckets, Arena* arena) const;
   uint32_t input_divisor() const;
   void travel_narrow(Part& part) const;
@@ -159,19 +157,14 @@ class Reducer final : private OpenStep {
   Gather gather(Nanoseconds timeout) const;
 
   // its plan
-  bool observes() const {
-    return !given_plan_ && (config_.order == Order::arrival || config_.plan == PlanKind::planned);
-  }
-  bool is_packed() const {
-    return given_plan_ ? given_plan_->is_packed : config_.plan == PlanKind::planned;
-  }
+  bool observes() const;
+  bool is_packed() const;
   uint64_t given_plan_fingerprint() const;
   Outcome<Plan> first_plan() const;
   Outcome<Ok> measure_link(const Gather& ask_all);
   Outcome<double> measure_us(uint64_t bytes);
   Outcome<double> measure_ring_us(uint64_t bytes);
   Outcome<double> probe_device_us(cuda::Pointer memory, uint64_t bytes);
-  uint64_t measured_bytes() const;
   Plan plan_after(const ArrivalTimes& times, bool are_views_out) const;
   Outcome<Ok> adopt_arrival();
   Outcome<Ok> install_plan();
@@ -192,7 +185,6 @@ class Reducer final : private OpenStep {
   void look_for_nonfinite(uint32_t id, const std::byte* grad);
   Complaints complaints_of_step(bool was_reset) const;
   Outcome<noria_step_info> end_step(Consumer consumer);
-  Outcome<Ok> refuse_in_hook(const char* call) const;
   Outcome<Ok> check_turn() const;
   Outcome<Ok> finish(bool was_reset, Consumer consumer);
   Outcome<Ok> check_results() const;
@@ -204,7 +196,7 @@ class Reducer final : private OpenStep {
   void finish_buckets(uint32_t end);
   void finish_bucket(uint32_t index);
   bool has_result(size_t bucket);
-  void copy_out(const Bucket& bucket);
+  void copy_out(uint32_t bucket);
   void put_back_unused();
   WireTimes wire_times(uint32_t bucket) const;
   noria_step_info describe_step(Nanoseconds ended_ns);
@@ -227,22 +219,16 @@ class Reducer final : private OpenStep {
   // its slots
   std::unique_ptr<BucketSlots> slots_for(const Plan& plan) const;
   Outcome<Ok> exchange_slots(const Plan& next, const Gather& ask_all);
-  void empty_slots();
-  uint32_t first_of_last_slots() const;
   std::byte* room_for_result(uint32_t id);
   NORIA_COLD void offer(uint32_t id, std::byte* memory, bool is_zero);
   void fill(const BucketSlots::Piece& piece);
   void finish_ended_buckets();
-  void empty_slot(uint32_t bucket);
-  void admit(uint32_t bucket);
 
   // one tensor's result
   Outcome<const void*> early_result(uint32_t id, Nanoseconds timeout);
-  bool has_early_result(uint32_t bucket);
   bool is_given(uint32_t id) const;
   bool is_used_by_any(uint32_t id) const { return !keeps_ || news_[kNewsUsed + id] != 0; }
-
-  NORIA_COLD Failure no_step_open(const char* call) const;
+  NORIA_COLD static Failure no_step_open(const char* call);
   NORIA_COLD Failure unknown_id(uint32_t id) const;
   NORIA_COLD Failure wrong_pointer(uint32_t id) const;
   NORIA_COLD Failure came_late(uint32_t id) const;
@@ -265,12 +251,11 @@ class Reducer final : private OpenStep {
   std::atomic<bool> has_results_{false};           // of the last step, which has ended
   Window window_;
   bool is_window_over_ = false;  // the next step begins a new one
-
   TensorTable tensors_;
   std::vector<int32_t> expected_fires_;  // by id, as they were given or learned
   std::optional<SavedPlan> given_plan_;
   Plan plan_;
-  bool is_sealed_ = false;
+  bool is_sealed_ = false, is_order_told_ = false;
   uint64_t seal_number_ = 0;              // among the reducers sealed on the communicator
   std::vector<uint64_t> views_;           // arena mode: of each tensor in the arena; never changes
   std::vector<uint64_t> result_offsets_;  // in the arena, by the plan of the last step
@@ -286,25 +271,19 @@ class Reducer final : private OpenStep {
   std::unique_ptr<DeviceBuckets> device_;  // null: gradients lie on the host
   std::unique_ptr<BucketHooks> hooks_;     // null: none was set
   int32_t* hooks_verdict_ = nullptr;       // in the arena, reduced with MAX; null: no hook after
-  std::optional<uint32_t> overflowed_bucket_;  // its sums are not finite; where that is looked for
+  StepProgress progress_;
   // Copy mode, by id: where the gradient came from, and its result goes.
   std::unique_ptr<std::atomic<std::byte*>[]> sources_;
   std::unique_ptr<std::atomic<bool>[]> is_delivered_;  // copy mode: by result(), before step_end()
   std::unique_ptr<BucketSlots> slots_;                 // null: each bucket has its own place
   std::vector<std::vector<std::byte>> unclaimed_;      // slots: results of what was not given here
-  std::atomic<uint32_t> finished_{0};                  // buckets of the step that were seen to
-  std::atomic<bool> is_finishing_{false};              // somebody sees to one, before step_end()
-  std::atomic<bool> is_waiting_{false};                // step_end() has nothing to do but wait
-  bool is_good_ = true;  // this rank knows of nothing wrong with the step
   std::unique_ptr<std::atomic<bool>[]> is_nonfinite_;  // by id, where that is looked for
   std::vector<std::vector<std::byte>> kept_;  // arena and KEEP, by id: what stood in unused views
   BucketTimes times_;
   std::vector<noria_bucket_info> infos_;  // of the plan of the last step that succeeded
-  uint64_t described_version_ = 0;        // which plan that is
   std::unique_ptr<Arrival> arrival_;      // while a step is still to be observed
   LinkCurve link_;                        // planned
-  uint64_t plan_version_ = 0;
-  bool is_order_told_ = false;
+  uint64_t plan_version_ = 0, described_version_ = 0;  // of plan_; of infos_
   std::optional<noria_step_info> last_step_;
   StepGate gate_;  // on top of all that grad_ready() uses
 };

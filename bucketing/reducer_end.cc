@@ -13,8 +13,20 @@
 
 namespace noria::bucketing {
 
+namespace {
+
+// It would wait for the call that runs the hook, and so for itself.
+Outcome<Ok> refuse_in(const BucketHooks* hooks, const char* call) {
+  if (hooks == nullptr || !hooks->is_running_here()) return Ok{};
+  return Failure{NORIA_E_STATE, std::string(call) +
+                                    " was called by a hook of this reducer, which is to return "
+                                    "first: end the step where it was begun"};
+}
+
+}  // namespace
+
 Outcome<noria_step_info> Reducer::step_end(Consumer consumer) {
-  NORIA_TRY(refuse_in_hook("noria_step_end()"));
+  NORIA_TRY(refuse_in(hooks_.get(), "noria_step_end()"));
   if (phase_ != Phase::open && ended_) {
     if (is_on_device() && ended_->is_ok()) NORIA_TRY(device_->show_results(consumer));
     return *ended_;
@@ -25,14 +37,6 @@ Outcome<noria_step_info> Reducer::step_end(Consumer consumer) {
   }
   ended_ = end_step(consumer);
   return *ended_;
-}
-
-// It would wait for the call that runs the hook, and so for itself.
-Outcome<Ok> Reducer::refuse_in_hook(const char* call) const {
-  if (hooks_ == nullptr || !hooks_->is_running_here()) return Ok{};
-  return Failure{NORIA_E_STATE, std::string(call) +
-                                    " was called by a hook of this reducer, which is to return "
-                                    "first: end the step where it was begun"};
 }
 
 // Whoever ended another step would wait for one that only this rank could end.
@@ -72,7 +76,7 @@ Outcome<noria_step_info> Reducer::end_step(Consumer consumer) {
 Outcome<Ok> Reducer::reset() {
   if (phase_ == Phase::registering)
     return Failure{NORIA_E_STATE, "noria_reducer_reset() comes after noria_reducer_seal()"};
-  NORIA_TRY(refuse_in_hook("noria_reducer_reset()"));
+  NORIA_TRY(refuse_in(hooks_.get(), "noria_reducer_reset()"));
   if (phase_ == Phase::open && accumulates_) {
     gate_.close();
   } else if (phase_ == Phase::open) {
@@ -119,17 +123,18 @@ Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
   // Of a deferred pass nothing was contributed yet; of another, what did not come often enough.
   for (uint32_t id = 0; id < tensors_.size(); ++id)
     if (is_deferred_ || readiness_->owed(id) != 0) contribute(id, window_.used(id));
-  is_good_ = !complaints_of_step(was_reset).is_any();
-  if (slots_ != nullptr) finish_buckets(first_of_last_slots());
+  progress_.is_good = !complaints_of_step(was_reset).is_any();
+  if (slots_ != nullptr) finish_buckets(slots_->first_of_last());
   // A hook that sees what is sent has seen all of it by now.
   const Complaints complaints = complaints_of_step(was_reset);
   tell_news(complaints);
   if (host_.size > 1) host_.engine->wake();
   Outcome<Ok> is_over_on_device = Ok{};
   if (is_on_device()) is_over_on_device = finish_on_device(consumer);
-  if (is_good_ && looks_at_results()) finish_buckets(buckets());
+  if (progress_.is_good && looks_at_results()) finish_buckets(buckets());
   tell_hooks_verdict(complaints);
-  is_waiting_.store(true, std::memory_order_release);  // pairs with acquire in the engine
+  // release: what was given; pairs with acquire in the engine.
+  progress_.is_waited_for.store(true, std::memory_order_release);
   // One rank has the results already: its gradients.
   if (host_.size > 1)
     host_.engine->wake();
@@ -170,11 +175,11 @@ Complaints Reducer::complaints_of_step(bool was_reset) const {
 
 // Sums of finite gradients may not be. All ranks have the same sums, and so the same answer.
 Outcome<Ok> Reducer::check_results() const {
-  if (!overflowed_bucket_) return Ok{};
+  if (!progress_.overflowed) return Ok{};
   return Failure{NORIA_E_NONFINITE,
                  "step " + std::to_string(step_) + " failed: the sums in bucket " +
-                     std::to_string(*overflowed_bucket_) + " of " +
-                     names_of(plan_.buckets[*overflowed_bucket_].tensors, tensors_) +
+                     std::to_string(*progress_.overflowed) + " of " +
+                     names_of(plan_.buckets[*progress_.overflowed].tensors, tensors_) +
                      " are not finite, though all gradients are: scale the loss down, or use "
                      "a wider dtype"};
 }
@@ -235,33 +240,33 @@ bool Reducer::looks_at_results() const {
 void Reducer::finish_buckets(uint32_t end) {
   constexpr Nanoseconds kLook = 1_ms;  // short beside a bucket's copy, long beside a look
   // relaxed: the gate is closed.
-  for (uint32_t b = finished_.load(std::memory_order_relaxed); b < end;) {
+  for (uint32_t b = progress_.finished.load(std::memory_order_relaxed); b < end;) {
     if (has_result(b)) {
       finish_bucket(b++);
       continue;
     }
-    is_waiting_.store(true, std::memory_order_release);  // pairs with acquire in the engine
+    // release: what was given; pairs with acquire in the engine.
+    progress_.is_waited_for.store(true, std::memory_order_release);
     const bool is_over = host_.engine->wait(collective_, now_ns() + kLook);
-    is_waiting_.store(false, std::memory_order_relaxed);
+    progress_.is_waited_for.store(false, std::memory_order_relaxed);
     if (is_over && collective_.failure.code != NORIA_OK) return;
   }
 }
 
 void Reducer::finish_bucket(uint32_t index) {
   const Bucket& bucket = plan_.buckets[index];
-  if (is_good_) {
+  if (progress_.is_good) {
     // Before a hook changes them: all ranks must find the same.
-    if (config_.is_nonfinite_error && !overflowed_bucket_ &&
+    if (config_.is_nonfinite_error && !progress_.overflowed &&
         !is_finite(bucket.dtype, place_of(index), bucket.numel))
-      overflowed_bucket_ = index;
+      progress_.overflowed = index;
     if (hooks_ != nullptr) hooks_->after(index);
-    if (slots_ != nullptr)
-      empty_slot(index);
-    else if (!config_.arena && !config_.is_sharded)
-      copy_out(bucket);
+    if (!config_.arena && !config_.is_sharded) copy_out(index);
   }
-  finished_.store(index + 1, std::memory_order_release);  // pairs with early_result()
-  if (slots_ != nullptr) admit(index + slots_->slots());
+  progress_.finished.store(index + 1, std::memory_order_release);  // pairs with early_result()
+  if (slots_ != nullptr)
+    slots_->admit(index + slots_->slots() + 1,
+                  [this](const BucketSlots::Piece& piece) { fill(piece); });
 }
 
 // Of a bucket without bytes nothing ever ends. One rank has nothing to wait for: its gradients are
@@ -273,7 +278,15 @@ bool Reducer::has_result(size_t bucket) {
 
 // Of what this rank did not bring, nobody knows where the result should go: result() shows it. What
 // result() delivered may have been changed since.
-void Reducer::copy_out(const Bucket& bucket) {
+void Reducer::copy_out(uint32_t index) {
+  const Bucket& bucket = plan_.buckets[index];
+  if (slots_ != nullptr)
+    return slots_->for_each(index, [&](const BucketSlots::Piece& piece) {
+      const Readiness::Home& home = readiness_->home(piece.tensor);
+      const ArenaRange part = part_in_bucket(bucket, home.range());
+      std::memcpy(piece.memory + (part.begin - home.offset),
+                  place_of(index) + (part.begin - bucket.arena_offset), part.bytes());
+    });
   for (const uint32_t id : bucket.tensors) {
     const Readiness::Home& home = readiness_->home(id);
     const ArenaRange part = part_in_bucket(bucket, home.range());

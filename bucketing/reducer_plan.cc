@@ -76,6 +76,14 @@ uint64_t Reducer::given_plan_fingerprint() const {
   return std::max(fingerprint.value(), uint64_t{1});
 }
 
+bool Reducer::observes() const {
+  return !given_plan_ && (config_.order == Order::arrival || config_.plan == PlanKind::planned);
+}
+
+bool Reducer::is_packed() const {
+  return given_plan_ ? given_plan_->is_packed : config_.plan == PlanKind::planned;
+}
+
 Outcome<Plan> Reducer::first_plan() const {
   if (given_plan_) return plan_of(*given_plan_, tensors_);
   return plan_buckets(config_.plan, plan_tensors(), reverse_registration(tensors_.size()),
@@ -150,10 +158,13 @@ Outcome<double> Reducer::measure_ring_us(uint64_t bytes) {
   });
 }
 
-// That the arena holds even where its buckets, or slots, take less.
-uint64_t Reducer::measured_bytes() const {
-  if (config_.plan != PlanKind::planned || given_plan_ || is_on_device()) return 0;
-  return std::min(kMeasuredBytes.back(), plan_.arena_bytes);
+// With room for what is measured, even where buckets, or slots, take less.
+Outcome<Ok> Reducer::make_arena(uint64_t buckets, Arena* arena) const {
+  uint64_t bytes = layout_of(buckets).bytes;
+  if (config_.plan == PlanKind::planned && !given_plan_ && !is_on_device())
+    bytes = std::max(bytes, std::min(kMeasuredBytes.back(), plan_.arena_bytes));
+  NORIA_TRY_ASSIGN(*arena, Arena::create(host_.engine->domain(), bytes));
+  return Ok{};
 }
 
 Outcome<Ok> Reducer::measure_link(const Gather& ask_all) {

@@ -29,7 +29,7 @@ Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout, Consumer 
   if (is_on_device()) return device_result(id, consumer);
   if (!config_.arena && window_.used(id))  // relaxed: published by the end of the step
     return sources_[id].load(std::memory_order_relaxed);
-  if (slots_ != nullptr) return unclaimed_[id].data();
+  if (!unclaimed_.empty() && !unclaimed_[id].empty()) return unclaimed_[id].data();
   return arena_.base() + result_offsets_[id];
 }
 
@@ -47,8 +47,14 @@ Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
   if (!is_given(id)) return no_result_yet(id, 0);
   const Nanoseconds bound = timeout != 0 ? timeout : collective_.timeout_ns;
   const Nanoseconds deadline = now_ns() + bound;
+  const auto has_come = [this](uint32_t bucket) {
+    if (slots_ == nullptr) return has_result(bucket);
+    // Out of a slot it is copied before anybody is told of it.
+    finish_ended_buckets();
+    return progress_.finished.load(std::memory_order_acquire) > bucket;  // as finish_bucket() says
+  };
   for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s)
-    while (!has_early_result(readiness_->bucket_of(s))) {
+    while (!has_come(readiness_->bucket_of(s))) {
       if (!gate_.is_open()) return ended_meanwhile(id);
       if (host_.engine->wait(collective_, now_ns() + kLook) && collective_.failure.code != NORIA_OK)
         return collective_.failure;
@@ -61,13 +67,6 @@ Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
   if (home.bytes != 0 && !is_delivered_[id].exchange(true, std::memory_order_relaxed))
     std::memcpy(source, arena_.base() + home.offset, home.bytes);
   return source;
-}
-
-// Out of a slot it is copied before anybody is told of it.
-bool Reducer::has_early_result(uint32_t bucket) {
-  if (slots_ == nullptr) return has_result(bucket);
-  finish_ended_buckets();
-  return finished_.load(std::memory_order_acquire) > bucket;  // pairs with finish_bucket()
 }
 
 // What holds up its bucket may come with the end only.

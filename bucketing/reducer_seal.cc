@@ -84,25 +84,15 @@ std::byte* Reducer::place_of(uint32_t bucket) const {
          (slots_ != nullptr ? slots_->offset_of(bucket) : plan_.buckets[bucket].arena_offset);
 }
 
-// Behind the buckets, or their slots, of so many bytes lies the news, then what the hooks say, then
-// the narrow image of the buckets, element for element.
-uint64_t Reducer::hooks_verdict_offset(uint64_t buckets) const {
-  return align_up(buckets + news_count() * sizeof(*news_), kBucketAlign);
-}
-
-uint64_t Reducer::wire_offset(uint64_t buckets) const {
-  return hooks_verdict_offset(buckets) + kBucketAlign;
-}
-
-uint64_t Reducer::wire_bytes(uint64_t buckets) const {
-  if (!travels_narrow()) return 0;
-  return buckets / dtype_bytes(NORIA_FLOAT32) * dtype_bytes(config_.wire_dtype);
-}
-
-Outcome<Ok> Reducer::make_arena(uint64_t buckets, Arena* arena) const {
-  const uint64_t bytes = std::max(wire_offset(buckets) + wire_bytes(buckets), measured_bytes());
-  NORIA_TRY_ASSIGN(*arena, Arena::create(host_.engine->domain(), bytes));
-  return Ok{};
+// `buckets` bytes of them, or of their slots.
+ArenaLayout Reducer::layout_of(uint64_t buckets) const {
+  ArenaLayout layout{.news = buckets};
+  layout.hooks_verdict = align_up(buckets + news_count() * sizeof(*news_), kBucketAlign);
+  layout.wire = layout.hooks_verdict + kBucketAlign;
+  layout.bytes = layout.wire;
+  if (travels_narrow())
+    layout.bytes += buckets / dtype_bytes(NORIA_FLOAT32) * dtype_bytes(config_.wire_dtype);
+  return layout;
 }
 
 uint32_t Reducer::input_divisor() const {
@@ -119,7 +109,7 @@ void Reducer::travel_narrow(Part& part) const {
   part.wide = reinterpret_cast<float*>(part.out);
   const auto element = static_cast<uint64_t>(part.out - arena_.base()) / dtype_bytes(part.dtype);
   part.dtype = config_.wire_dtype;
-  part.out = arena_.base() + wire_offset(buckets_bytes()) + element * dtype_bytes(part.dtype);
+  part.out = arena_.base() + layout_of(buckets_bytes()).wire + element * dtype_bytes(part.dtype);
   part.in = part.out;
 }
 
@@ -159,9 +149,9 @@ void Reducer::add_bucket(uint32_t index) {
 void Reducer::build_collective() {
   collective_.parts.clear();
   for (uint32_t b = 0; b < plan_.buckets.size() && !is_on_device(); ++b) add_bucket(b);
-  news_ = add_maximum(buckets_bytes(), news_count());
+  news_ = add_maximum(layout_of(buckets_bytes()).news, news_count());
   if (hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER))
-    hooks_verdict_ = add_maximum(hooks_verdict_offset(buckets_bytes()), 1);
+    hooks_verdict_ = add_maximum(layout_of(buckets_bytes()).hooks_verdict, 1);
   prepare(collective_, static_cast<uint32_t>(host_.size));
   // Steps of two reducers of one shape are told apart where ranks begin them in different order.
   Fingerprint fingerprint;
@@ -171,7 +161,7 @@ void Reducer::build_collective() {
   collective_.timeout_ns =
       config_.step_timeout != 0 ? config_.step_timeout : host_.collective_timeout;
 
-  collective_.is_waited_for = &is_waiting_;
+  collective_.is_waited_for = &progress_.is_waited_for;
   times_ = BucketTimes(plan_.buckets.size());
 }
 

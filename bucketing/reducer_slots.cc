@@ -34,7 +34,7 @@ std::unique_ptr<BucketSlots> Reducer::slots_for(const Plan& plan) const {
 }
 
 // Of another plan the largest bucket has another size. Where there is no memory for it on one rank,
-// all keep the plan that they have. News of the step that has ended is still asked for.
+// all keep the plan that they have. News and results of the last step are still asked for.
 Outcome<Ok> Reducer::exchange_slots(const Plan& next, const Gather& ask_all) {
   std::unique_ptr<BucketSlots> slots = slots_for(next);
   const uint64_t bytes = slots != nullptr ? slots->bytes() : next.arena_bytes;
@@ -42,26 +42,16 @@ Outcome<Ok> Reducer::exchange_slots(const Plan& next, const Gather& ask_all) {
   Arena arena;
   const Outcome<Ok> made = is_same ? Outcome<Ok>(Ok{}) : make_arena(bytes, &arena);
   NORIA_TRY(agree_on_success(made, "reducer plan, memory", ask_all));
+  const bool had_slots = slots_ != nullptr;
   slots_ = std::move(slots);
   if (is_same) return Ok{};
   std::memcpy(arena.base() + bytes, news_, news_count() * sizeof(*news_));
+  for (uint32_t id = 0; id < tensors_.size() && !had_slots; ++id)
+    if (!window_.used(id))
+      std::memcpy(room_for_result(id), arena_.base() + result_offsets_[id],
+                  readiness_->home(id).bytes);
   arena_ = std::move(arena);
   return Ok{};
-}
-
-// Before a step.
-void Reducer::empty_slots() {
-  slots_->restart();
-  for (std::vector<std::byte>& result : unclaimed_) result = {};
-  is_good_ = true;
-}
-
-// When the buckets before it have ended, all others can be filled in. One without bytes needs no
-// slot, and is not waited for.
-uint32_t Reducer::first_of_last_slots() const {
-  uint32_t filled = buckets();
-  while (filled > 0 && plan_.buckets[filled - 1].bytes == 0) --filled;
-  return filled - std::min(filled, slots_->slots());
 }
 
 // Of a tensor that this rank does not give: noria_grad_result() shows it after the step.
@@ -104,27 +94,11 @@ void Reducer::fill(const BucketSlots::Piece& piece) {
 void Reducer::finish_ended_buckets() {
   if (hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER)) return;
   // acquire, and release below: each goes on where the one before stopped.
-  if (is_finishing_.exchange(true, std::memory_order_acquire)) return;
-  for (uint32_t b = finished_.load(std::memory_order_relaxed);
+  if (progress_.is_finishing.exchange(true, std::memory_order_acquire)) return;
+  for (uint32_t b = progress_.finished.load(std::memory_order_relaxed);
        b < plan_.buckets.size() && has_result(b); ++b)
     finish_bucket(b);
-  is_finishing_.store(false, std::memory_order_release);
-}
-
-void Reducer::empty_slot(uint32_t bucket) {
-  const Bucket& of = plan_.buckets[bucket];
-  slots_->for_each(bucket, [&](const BucketSlots::Piece& piece) {
-    const Readiness::Home& home = readiness_->home(piece.tensor);
-    const ArenaRange part = part_in_bucket(of, home.range());
-    std::memcpy(piece.memory + (part.begin - home.offset),
-                place_of(bucket) + (part.begin - of.arena_offset), part.bytes());
-  });
-}
-
-// The slot of `bucket`, if there is one of that number, is free.
-void Reducer::admit(uint32_t bucket) {
-  if (bucket >= plan_.buckets.size()) return;
-  slots_->admit(bucket + 1, [this](const BucketSlots::Piece& piece) { fill(piece); });
+  progress_.is_finishing.store(false, std::memory_order_release);
 }
 
 }  // namespace noria::bucketing

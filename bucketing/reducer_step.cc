@@ -52,10 +52,9 @@ void Reducer::start_collective() {
       is_delivered_[id].store(false, std::memory_order_relaxed);  // published by gate_.open()
   for (uint32_t id = 0; id < tensors_.size() && config_.is_nonfinite_error; ++id)
     is_nonfinite_[id].store(false, std::memory_order_relaxed);  // likewise
-  overflowed_bucket_.reset();
-  finished_.store(0, std::memory_order_relaxed);
-  is_waiting_.store(false, std::memory_order_relaxed);
-  if (slots_ != nullptr) empty_slots();
+  progress_.restart();
+  for (std::vector<std::byte>& result : unclaimed_) result = {};
+  if (slots_ != nullptr) slots_->restart();
   collective_.failure = {NORIA_OK, {}};
   // relaxed: published by submit().
   collective_.state.store(Collective::State::queued, std::memory_order_relaxed);
@@ -212,7 +211,7 @@ void Reducer::send_piece(uint32_t bucket) {
   host_.engine->wake();
 }
 
-Failure Reducer::no_step_open(const char* call) const {
+Failure Reducer::no_step_open(const char* call) {
   return Failure{NORIA_E_STATE, std::string(call) +
                                     " with no step open: it comes after noria_step_begin(), and "
                                     "every call must return before noria_step_end() is called"};

@@ -469,9 +469,9 @@ enum { NORIA_STEP_ACCUMULATE = 1 };
 NORIA_API noria_status noria_step_begin(noria_reducer* reducer, uint32_t flags);
 /* The gradient of `id` is complete. Copy mode: `grad` is read now, and written with the result in
  * step_end. With max_in_flight it is read, and then written, at the latest in step_end. In both it
- * stays valid, and the caller leaves it as it is, until step_end has returned. Arena mode: `grad` is the view, or NULL. More often in a
- * step than expected_fires is DUP_READY, here and in everybody's step_end. While step_end runs, or
- * with no step open: STATE.
+ * stays valid, and the caller leaves it as it is, until step_end has returned. Arena mode: `grad`
+ * is the view, or NULL. More often in a step than expected_fires is DUP_READY, here and in
+ * everybody's step_end. While step_end runs, or with no step open: STATE.
  * Threads: any, several at once. Blocks: no; no allocation; a system call only to wake the
  * communication thread when a piece of a bucket became complete and it sleeps. Where a hook sees
  * buckets before they are sent, the call that completes one runs it. */

@@ -87,8 +87,8 @@ ReducerConfig config_of(const Way& way, Order order = Order::reverse) {
           .max_in_flight = way.max_in_flight};
 }
 
-// body(rank) in arena and in copy mode, with a copy of each bucket and of one at a time, with a plan
-// that stays and with one that is given up.
+// body(rank) in arena and in copy mode, with a copy of each bucket and of one at a time, with a
+// plan that stays and with one that is given up.
 void run_all_ways(int32_t size, const std::function<void(RankReducer&)>& body) {
   for (const Way& way : kWays)
     for (const Order order : {Order::reverse, Order::arrival}) {

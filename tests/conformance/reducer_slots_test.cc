@@ -130,6 +130,38 @@ TEST(Slots, Results_of_what_a_rank_did_not_give_are_kept_until_the_next_step) {
   });
 }
 
+// Two slots: the plan that follows arrival has a bucket more than those, or no more.
+TEST(Slots, Results_are_kept_when_the_next_plan_needs_slots_or_none) {
+  const Tensor p{"p", NORIA_FLOAT32, 1'500}, q{"q", NORIA_FLOAT32, 500},
+      r{"r", NORIA_FLOAT32, 1'000};
+  struct Case {
+    std::vector<Tensor> model;
+    std::vector<uint32_t> arrival;
+    uint32_t unused, buckets, then;
+  };
+  const Case cases[]{{{p, q, r}, {1, 0, 2}, 1, 2, 3}, {{r, p, q}, {0, 2, 1}, 2, 3, 2}};
+  for (const Case& each : cases) {
+    ThreadRanks ranks(2);
+    ranks.run([&](int32_t rank) {
+      ReducerConfig config = config_of(2);
+      config.caps = {.first_bucket_bytes = 1'000, .bucket_bytes = 5'000};
+      config.order = Order::arrival;
+      RankReducer mine(ranks.host(rank), config, each.model);
+      expect_ok(mine.reducer.seal());
+      for (int step = 0; step < 3; ++step) {
+        expect_ok(mine.reducer.step_begin());
+        for (const uint32_t id : each.arrival)
+          if (rank == 0 || id != each.unused) expect_ok(mine.fire(id, 4));
+        const auto ended = mine.reducer.step_end();
+        expect_ok(ended);
+        EXPECT_EQ(ended->buckets, step == 0 ? each.buckets : each.then);
+        for (uint32_t id = 0; id < 3; ++id)
+          EXPECT_EQ(mine.told_value(id), id == each.unused ? 2 : 4);
+      }
+    });
+  }
+}
+
 TEST(Slots, One_that_gave_nothing_and_one_that_leaves_hold_up_nobody) {
   ThreadRanks ranks(3);
   ranks.run([&](int32_t rank) {
