@@ -19,8 +19,8 @@
 // bucket is launched, and must live until then.
 //
 // Costs: a gradient that lies where it did before, some dozen instructions; a bucket, a few calls
-// of the driver and one of NCCL, whatever the number of its tensors. No allocation; no lock but, for
-// a bucket, to see whose turn it is, and for a stream that the bucket has no room for.
+// of the driver and one of NCCL, whatever the number of tensors. No allocation; no lock but, for a
+// bucket, to see whose turn it is, and for a stream that the bucket has no room for.
 //
 // Threads: note(), leave_out() and on_complete() any thread, several at once, for a tensor or
 // bucket one at a time; publish() and is_published() likewise, once a bucket is launched; the rest
@@ -200,11 +200,12 @@ class DeviceBuckets {
   Nanoseconds begun_ns_ = 0;
   std::vector<WireTimes> times_;
 
-  Seat seat_;                                      // whoever launches
-  std::atomic<uint32_t> next_{0};                  // to be launched; written with the seat
-  uint32_t unpacked_ NORIA_GUARDED_BY(seat_) = 0;  // so many first buckets
-  std::optional<CudaEvent> written_;               // by a producer, at a launch; with the seat
-  std::optional<CudaEvent> published_;             // recorded with the seat
+  Seat seat_;                                            // whoever launches
+  std::atomic<uint32_t> next_{0};                        // to be launched; written with the seat
+  uint32_t unpacked_ NORIA_GUARDED_BY(seat_) = 0;        // so many first buckets
+  std::optional<Failure> lost_ NORIA_GUARDED_BY(seat_);  // nothing is launched any more
+  std::optional<CudaEvent> written_;    // by a producer, at a launch; with the seat
+  std::optional<CudaEvent> published_;  // recorded with the seat
 
   Mutex mutex_;
   std::optional<cuda::Stream> consumer_ NORIA_GUARDED_BY(mutex_);  // of the last step's results

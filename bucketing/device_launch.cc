@@ -117,7 +117,8 @@ Outcome<Ok> DeviceBuckets::launch_complete() {
     // What is complete before is launched with the next bucket, or by finish().
     const bool is_turn = turn_.steps->is_first(turn_.step);
     Outcome<Ok> launched = Ok{};
-    if (is_turn) launched = launch_row();
+    if (is_turn) launched = lost_ ? Outcome<Ok>(*lost_) : launch_row();
+    if (!launched) lost_ = launched.failure();
     next = next_.load(std::memory_order_relaxed);
     seat_.leave();
     if (!is_turn || !launched) return launched;

@@ -112,6 +112,11 @@ Outcome<Ok> Reducer::finish_on_device(Consumer consumer) {
   }();
   if (ended) return ended;
   lose_device(ended.failure());
+  // Whose failure counts rank 0 says: at once, or after it has looked for who died first.
+  constexpr Nanoseconds kPatience = 5_s;
+  constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 1'000'000};
+  const Nanoseconds deadline = now_ns() + kPatience;
+  while (!host_.engine->failed() && now_ns() < deadline) ::nanosleep(&kNap, nullptr);
   return host_.engine->failed() ? host_.engine->failure() : ended;
 }
 
