@@ -251,9 +251,7 @@ typedef struct {
   uint32_t static_graph;
   uint32_t nonfinite; /* NORIA_NONFINITE_PASS or _ERROR */
   uint32_t shard;     /* NORIA_SHARD_NONE */
-  /* NORIA_STREAM_HOST, or NORIA_STREAM_CUDA: gradients lie in memory of the communicator's device,
-   * which has one, and travel by NCCL. See "on a device" below. */
-  uint32_t device_kind;
+  uint32_t device_kind; /* NORIA_STREAM_HOST, or _CUDA: see "on a device" below */
   /* Copy mode: of how many buckets noria holds copies at once; 0: of all. Each takes as much as the
    * largest. A gradient whose bucket must wait stays in the caller's memory: copies are made, and
    * results written, by the calls that give the next gradients or ask for a result, and by
@@ -278,11 +276,9 @@ typedef struct {
   /* Calls of noria_grad_ready() that make its gradient complete, as where a hook fires once for
    * each use of a shared weight; the last brings the sum. 0: once. */
   uint32_t expected_fires;
-  uint32_t reserved; /* not looked at: the first header's struct ends here with padding */
-  /* How the framework sees it, in elements; 0 dimensions: not said. Their product is numel, and it
-   * lies row by row without gaps: else ARG, by name. NULL strides: it does. */
-  uint64_t ndim;
-  const int64_t* shape;
+  uint32_t reserved;    /* not looked at: the first header's struct ends here with padding */
+  uint64_t ndim;        /* 0: not said. What is not contiguous, or not numel elements, is ARG */
+  const int64_t* shape; /* and strides, in elements; NULL strides: contiguous */
   const int64_t* strides;
 } noria_tensor_desc;
 #define NORIA_TENSOR_DESC_INIT \
@@ -429,32 +425,20 @@ NORIA_API noria_status noria_reducer_all_gather_as(noria_reducer* reducer, void*
                                                    uint64_t bytes, noria_dtype dtype);
 
 /* ---- on a device ----------------------------------------------------------------------------- */
-/* With device_kind NORIA_STREAM_CUDA gradients, views and results are memory of the communicator's
- * GPU. Nothing waits for the GPU but who asks for it without a stream:
- * - noria_grad_ready() names the stream that writes the gradient, which need not be written yet.
- *   Without a stream it is. The stream lives until the step_end that sends the gradient has
- *   returned. Each other call for the tensor, as in a pass before, may name another one.
- * - The call that completes a bucket puts it on noria's streams, with all behind it that are
- *   complete: packed into one of max_in_flight slots, reduced by NCCL, unpacked. Slots are device
- *   memory of the size of the largest bucket. In arena mode NCCL works in the views, unless gradients
- *   are cast for the wire or divided before.
- * - noria_step_end() with a stream returns when all ranks have come to it: the stream then sees the
- *   results in what it is given afterwards, and the GPU may still be at work. Without a stream, when
- *   the results are there. noria_grad_result() likewise, of one tensor.
- * - What was given stays valid, and is read and written by nobody, until the results are seen. In
- *   arena mode the view of a tensor that does not come is written with zeros, behind what the last
- *   step_end's stream was given meanwhile: what else reads views has ended before the next step; and
- *   that stream lives until the next step_end has returned.
- * - The step's verdict goes by the host: a rank's mistake is told by step_end on all ranks, in the
- *   same step, and noria_reducer_reset() goes on. A failure of the GPU, of NCCL, or a bucket that
- *   stands still for the step's time-out ends the communicator, on all ranks.
- * - In copy mode the result of a tensor that this rank did not give has no place: noria_grad_result()
- *   answers UNSUPPORTED, and NORIA_UNUSED_KEEP keeps what stands where it would have come.
- * Times of buckets are the GPU's, those of the last step that was over when it was asked for.
- * Shards lie in noria's memory, parameters that noria_reducer_all_gather() takes in the GPU's; their
- * host is waited for, and waits.
- * UNSUPPORTED: hooks, NORIA_NONFINITE_ERROR, NORIA_UNUSED_KEEP with views; without kernels (noria was
- * built without nvcc, or for other GPUs) also wire_dtype and averages that divide before. */
+/* With device_kind CUDA gradients, views and results are memory of the communicator's GPU, and who
+ * names a stream waits for none of it. A gradient is there when its producer's work so far is done;
+ * the producer lives until the step_end that sends it has returned. The call that completes a
+ * bucket launches it: packed into one of max_in_flight slots, each as large as the largest bucket,
+ * reduced by NCCL, unpacked; views are reduced in place, unless cast or divided before.
+ * step_end returns when all ranks have come to it, with their verdict; its consumer, or that of
+ * noria_grad_result(), sees results in what it is given next. What was given is nobody else's until
+ * then. The view of a tensor that does not come is zeroed behind what step_end's last consumer was
+ * given meanwhile, which lives until the next step_end: other readers end before the next step.
+ * A failure of the GPU or NCCL, or a standstill for the step's time-out, ends the communicator.
+ * In copy mode the average of what a rank did not give has no place: noria_grad_result() answers
+ * UNSUPPORTED. So do hooks, NONFINITE_ERROR, and KEEP with views; without kernels (built without
+ * nvcc, or for other GPUs) wire_dtype and averages that divide before. Times of buckets are the
+ * GPU's, of the last step that was over when asked. */
 
 /* A step that only adds to the gradients: nothing is sent, step_end returns at once, and results
  * come with the next step without this flag, to which each rank may come after as many steps of
