@@ -32,8 +32,8 @@ class Call {
   int code_;
 };
 
-// How often each was called, and which call fails next, or, with code 0, does nothing; of calls with
-// the device's context current, or kAnyDevice.
+// How often each was called, and which call fails next, or, with code 0, does nothing: of calls
+// with the device's context current, or kAnyDevice.
 inline constexpr int kAnyDevice = -1;
 void fail_call_later(std::string_view name, int device, uint64_t nth, int code);
 uint64_t calls_of(std::string_view name, int device);

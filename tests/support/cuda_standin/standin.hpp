@@ -28,7 +28,7 @@ struct Range {
 
 #pragma GCC visibility push(default)
 
-// ---- between tests -------------------------------------------------------------------------------
+// ---- between tests ------------------------------------------------------------------------------
 
 // Lets go of what is held or stalled, ends what hangs, and forgets violations, counts, failures and
 // who touched what. Objects stay as they are. A seed that 3 divides plays eagerly, others do only
@@ -39,7 +39,7 @@ std::vector<std::string> violations();
 // Streams, events and allocations that nobody has destroyed or freed.
 size_t objects_alive();
 
-// ---- work of the test's own ----------------------------------------------------------------------
+// ---- work of the test's own ---------------------------------------------------------------------
 
 // A kernel that reads and writes what it says. `act` runs on a thread of the device and reaches
 // device memory through memory_of().
@@ -56,7 +56,7 @@ void order(void* before, void* after);
 // What this thread has seen by queries other threads may count on from here.
 void hand_over();
 
-// ---- when things run -----------------------------------------------------------------------------
+// ---- when things run ----------------------------------------------------------------------------
 
 // Nothing of the stream begins until it is released.
 void hold(void* stream);
@@ -71,7 +71,7 @@ bool finish();
 // Whether the stream has nothing left to do, which the host does not learn by it.
 bool is_idle(void* stream);
 
-// ---- what goes wrong -----------------------------------------------------------------------------
+// ---- what goes wrong ----------------------------------------------------------------------------
 
 // The nth call of an entry point from here on does nothing but answer `code`. With or without _v2.
 void fail_call(std::string_view name, uint64_t nth, int code);
@@ -91,7 +91,7 @@ void stall_rank(int rank);
 // What ncclGetVersion() tells from now on; 0: as at first.
 void set_nccl_version(int version);
 
-// ---- what was called -----------------------------------------------------------------------------
+// ---- what was called ----------------------------------------------------------------------------
 
 uint64_t calls(std::string_view name);
 uint64_t calls(std::string_view name, int device);
