@@ -127,6 +127,19 @@ TEST_F(TuneExplain, Reads_what_the_plugin_reads_where_no_table_is_named) {
   EXPECT_NE(end.out.find("noria/tables/ib400-hopper8-8nics.csv:"), std::string::npos) << end.out;
 }
 
+TEST_F(TuneExplain, Tables_that_come_with_noria_have_a_row_for_a_bucket_on_many_nodes) {
+  for (const char* nics : {"1", "4", "8"}) {
+    for (const char* nodes : {"2", "4", "8", "16", "32", "64"}) {
+      const ToolEnd end = run({"--nodes", nodes, "--nics", nics, "--bytes", "25MiB", "--json"});
+      ASSERT_EQ(end.exit_code, 0) << end.err;
+      const Json answer = Json::parse(end.out);
+      EXPECT_FALSE(answer["row"].is_null()) << nodes << " nodes, " << nics << " NICs";
+      // Expect: who predicts the time is a row, of what NCCL chooses too.
+      EXPECT_NE(answer["noria"]["us_source"], "NCCL's model") << answer.dump();
+    }
+  }
+}
+
 TEST_F(TuneExplain, Takes_several_tables_and_the_one_of_the_environment) {
   write(std::string(kRow) + "Ring,LL128,0,0,1,1,second\n");
   const std::string first = path_ + "_first";

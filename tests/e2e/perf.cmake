@@ -35,6 +35,16 @@ if(TARGET all_reduce_perf)
              SOURCES e2e/noria_tune_explain_test.cc e2e/tool_runs.cc LIBS noria_perf_pure)
   target_compile_definitions(noria_tune_explain_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")
   add_dependencies(noria_tune_explain_test noria_tune choice_time)
+  # The tables that come with noria are what the logs give.
+  if(EXISTS ${NORIA_NCCL_LOGS}/raw)
+    set(tuner ${PROJECT_SOURCE_DIR}/plugin/tuner)
+    add_test(NAME shipped_tables_test
+             COMMAND bash -euc [[made=$(mktemp -d); trap 'rm -rf "$made"' EXIT
+                                 "$0" "$1" "$2" "$made"; diff -r "$3" "$made"]]
+                     ${tuner}/make_tables $<TARGET_FILE:noria_tune> ${NORIA_NCCL_LOGS}/raw
+                     ${tuner}/tables)
+    set_tests_properties(shipped_tables_test PROPERTIES LABELS e2e TIMEOUT 60)
+  endif()
   # no-sanitizer: programs that are not instrumented cannot load an instrumented library.
   noria_test(NAME noria_soft_test LABELS e2e no-sanitizer SOURCES e2e/noria_soft_test.cc e2e/tool_runs.cc
              LIBS noria_perf_pure)
