@@ -53,13 +53,13 @@ class CudaEvent {
     NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_->make_current());
     return device_->api().ask<&CudaSymbols::event_query>(event_);
   }
-  // Of two that are done.
+  // A negative number where one of the two is not done.
   Outcome<float> elapsed_ms(const CudaEvent& since) const {
     NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_->make_current());
     float elapsed = 0;
-    NORIA_TRY(
-        device_->api().call<&CudaSymbols::event_elapsed_time>(&elapsed, since.event_, event_));
-    return elapsed;
+    NORIA_TRY_ASSIGN(const bool are_done, device_->api().ask<&CudaSymbols::event_elapsed_time>(
+                                              &elapsed, since.event_, event_));
+    return are_done ? elapsed : -1.0F;
   }
 
  private:

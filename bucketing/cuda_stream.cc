@@ -39,21 +39,32 @@ Outcome<cuda::Stream> CallerStreams::look_at(const noria_stream& stream) {
   return handle;
 }
 
-Outcome<std::optional<cuda::Stream>> read_stream(const noria_stream* stream,
-                                                 CallerStreams* streams) {
-  if (stream == nullptr) return std::optional<cuda::Stream>();
-  NORIA_TRY_ASSIGN(const noria_stream copy, read_struct(stream, "noria_stream"));
-  if (copy.kind == NORIA_STREAM_HOST) return std::optional<cuda::Stream>();
-  if (copy.kind != NORIA_STREAM_CUDA)
+namespace {
+
+Outcome<std::optional<cuda::Stream>> stream_of(const noria_stream& given, CallerStreams* streams) {
+  if (given.kind == NORIA_STREAM_HOST) return std::optional<cuda::Stream>();
+  if (given.kind != NORIA_STREAM_CUDA)
     return Failure{NORIA_E_ARG,
-                   "noria_stream.kind is " + std::to_string(copy.kind) + ": it takes 0 or 1"};
+                   "noria_stream.kind is " + std::to_string(given.kind) + ": it takes 0 or 1"};
   if (streams == nullptr)
     return Failure{NORIA_E_UNSUPPORTED,
                    "noria_stream.kind is NORIA_STREAM_CUDA, and this communicator is of the host: "
                    "give NULL and memory of the host, or make it with device_kind "
                    "NORIA_STREAM_CUDA"};
-  NORIA_TRY_ASSIGN(const cuda::Stream handle, streams->check(copy));
+  NORIA_TRY_ASSIGN(const cuda::Stream handle, streams->check(given));
   return std::optional<cuda::Stream>(handle);
+}
+
+}  // namespace
+
+Outcome<std::optional<cuda::Stream>> read_stream(const noria_stream* stream,
+                                                 CallerStreams* streams) {
+  if (stream == nullptr) return std::optional<cuda::Stream>();
+  // Each gradient comes by here: where it is this header's struct nothing needs to be copied.
+  if (stream->struct_size == sizeof *stream) [[likely]]
+    return stream_of(*stream, streams);
+  NORIA_TRY_ASSIGN(const noria_stream copy, read_struct(stream, "noria_stream"));
+  return stream_of(copy, streams);
 }
 
 }  // namespace noria::bucketing
