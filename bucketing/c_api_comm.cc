@@ -1,5 +1,5 @@
-// The C functions of noria.h, and of bucketing.h as far as communicators and works go.
-#include <noria/bucketing.h>
+// The C functions of noria.h and comm.h.
+#include <noria/comm.h>
 
 #include <algorithm>
 #include <cstring>

@@ -104,7 +104,7 @@ TEST(Libnoria, Has_every_function_that_its_headers_promise) {
   if (kLibnoria.empty()) GTEST_SKIP() << "libnoria.so is not part of this build";
   const std::set<std::string> exported = exported_names(nm_of(kLibnoria));
   size_t promised = 0;
-  for (const char* header : {"noria.h", "bucketing.h", "observe.h"}) {
+  for (const char* header : {"noria.h", "comm.h", "bucketing.h", "observe.h"}) {
     std::stringstream text;
     text << std::ifstream(std::string(NORIA_SOURCE_DIR "/include/noria/") + header).rdbuf();
     for (const std::string& name : declared_functions(text.str())) {
