@@ -60,6 +60,23 @@ Outcome<Ok> check_device(const noria_reducer_config& config) {
   return Ok{};
 }
 
+Outcome<Ok> check_shard(const noria_reducer_config& config) {
+  if (config.shard > NORIA_SHARD_REDUCE_SCATTER)
+    return Failure{NORIA_E_ARG, "noria_reducer_config.shard is " + std::to_string(config.shard) +
+                                    ": it must be NORIA_SHARD_NONE or NORIA_SHARD_REDUCE_SCATTER"};
+  if (config.shard == NORIA_SHARD_NONE) return Ok{};
+  if (config.plan == NORIA_PLAN_PLANNED || config.order != NORIA_ORDER_REVERSE)
+    return Failure{NORIA_E_ARG,
+                   "noria_reducer_config.shard needs a plan that stays: NORIA_PLAN_DDP or _STRICT, "
+                   "and NORIA_ORDER_REVERSE"};
+  if (config.unused == NORIA_UNUSED_KEEP || config.nonfinite != NORIA_NONFINITE_PASS)
+    return Failure{
+        NORIA_E_ARG,
+        "noria_reducer_config.shard leaves each rank a part of the results: what looks at "
+        "all of them, NORIA_UNUSED_KEEP and NORIA_NONFINITE_ERROR, is not for it"};
+  return Ok{};
+}
+
 Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
   NORIA_TRY_ASSIGN(const auto config, read_struct(given, "noria_reducer_config"));
   if (config.arena > 1)
@@ -97,20 +114,7 @@ Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {
     return Failure{NORIA_E_ARG, "noria_reducer_config.nonfinite is " +
                                     std::to_string(config.nonfinite) +
                                     ": it must be NORIA_NONFINITE_PASS or _ERROR"};
-  if (config.shard > NORIA_SHARD_REDUCE_SCATTER)
-    return Failure{NORIA_E_ARG, "noria_reducer_config.shard is " + std::to_string(config.shard) +
-                                    ": it must be NORIA_SHARD_NONE or NORIA_SHARD_REDUCE_SCATTER"};
-  if (config.shard != NORIA_SHARD_NONE &&
-      (config.plan == NORIA_PLAN_PLANNED || config.order != NORIA_ORDER_REVERSE))
-    return Failure{NORIA_E_ARG,
-                   "noria_reducer_config.shard needs a plan that stays: NORIA_PLAN_DDP or _STRICT, "
-                   "and NORIA_ORDER_REVERSE"};
-  if (config.shard != NORIA_SHARD_NONE &&
-      (config.unused == NORIA_UNUSED_KEEP || config.nonfinite != NORIA_NONFINITE_PASS))
-    return Failure{
-        NORIA_E_ARG,
-        "noria_reducer_config.shard leaves each rank a part of the results: what looks at "
-        "all of them, NORIA_UNUSED_KEEP and NORIA_NONFINITE_ERROR, is not for it"};
+  NORIA_TRY(check_shard(config));
   NORIA_TRY(check_device(config));
   NORIA_TRY(check_max_in_flight(config));
   const bool is_on_device = config.device_kind == NORIA_STREAM_CUDA;

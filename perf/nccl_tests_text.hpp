@@ -42,13 +42,13 @@ struct LoggedTable {
   // Of the lines before it; 0 or empty where they do not say.
   uint64_t ranks = 0;
   uint64_t nodes = 0;
-  std::string gpu;                  // "NVIDIA H100 80GB HBM3"
-  std::string nccl_version;         // "2.22.3"
+  std::string gpu;           // "NVIDIA H100 80GB HBM3"
+  std::string nccl_version;  // "2.22.3"
   // Of NCCL_ALGO and NCCL_PROTO, as they were set: by this run's command, by the heading above it,
   // or by an export before it. Another run's do not count.
   std::string algorithm, protocol;
-  bool has_end = false;             // the average was printed
-  size_t line = 0;                  // where it begins
+  bool has_end = false;  // the average was printed
+  size_t line = 0;       // where it begins
 };
 
 struct NcclTestsLog {

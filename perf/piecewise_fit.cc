@@ -14,8 +14,8 @@ constexpr double kNoise = 0.03;
 // A line has two parameters and a place to begin; each has to explain as much as a size that is off
 // by twice the noise.
 constexpr double kPriceOfLine = 6;
-// Of a line: two sizes are always met. But where each was timed twice, that they are off the line of
-// the others is no outlier: a change of algorithm may stand for one octave.
+// Of a line: two sizes are always met. But where each was timed twice, that they are off the line
+// of the others is no outlier: a change of algorithm may stand for one octave.
 constexpr size_t kFewestSizes = 3, kFewestTimes = 4;
 constexpr int kRounds = 6;  // of reweighting; what moves after that is below the noise
 
