@@ -12,12 +12,12 @@
 #include "bucketing/plan_timed.hpp"
 #include "perf/command_line.hpp"
 #include "perf/cuda_lane.hpp"
-#include "perf/elements.hpp"
 #include "perf/local_ranks.hpp"
 #include "perf/machine.hpp"
 #include "perf/nccl_tests_json.hpp"
 #include "perf/overlap_report.hpp"
 #include "perf/stats.hpp"
+#include "perf/step_bounds.hpp"
 #include "perf/timeline.hpp"
 
 namespace noria::perf {
@@ -349,36 +349,6 @@ LocalResult run_modes(const ReplayPlan& plan, const Options& options, const Link
                          });
 }
 
-// On the measured link, as long as the bytes' share of all.
-double wire_ms(const ReplayPlan& plan, uint64_t bytes, double flat_ms) {
-  return flat_ms * static_cast<double>(bytes) /
-         static_cast<double>(std::max<uint64_t>(plan.trace.bytes(), 1));
-}
-
-double full_buckets_step_ms(const ReplayPlan& plan, const bucketing::Plan& buckets,
-                            double flat_ms) {
-  std::vector<FullBucket> full;
-  for (const bucketing::Bucket& bucket : buckets.buckets) {
-    FullBucket b{.wire_ms = wire_ms(plan, bucket.bytes, flat_ms)};
-    for (const uint32_t tensor : bucket.tensors)
-      b.ready_ms = std::max(b.ready_ms, plan.times.ready_ms[tensor]);
-    full.push_back(b);
-  }
-  return step_of_full_buckets(full);
-}
-
-// The link never rests while something is ready, so that in another order it would end no sooner.
-double least_step_ms(const ReplayPlan& plan, double flat_ms) {
-  std::vector<FullBucket> tensors;
-  for (const uint32_t index : plan.times.order) {
-    const TraceTensor& tensor = plan.trace.tensors[index];
-    tensors.push_back(
-        {.ready_ms = plan.times.ready_ms[index],
-         .wire_ms = wire_ms(plan, tensor.numel * dtype_row(tensor.dtype).bytes, flat_ms)});
-  }
-  return step_of_full_buckets(tensors);
-}
-
 OverlapSummary summary_of(const ReplayPlan& plan, const Options& options, const Link& link,
                           const std::vector<RankReport>& reports) {
   OverlapSummary s{.trace = plan.trace.name,
@@ -402,12 +372,14 @@ OverlapSummary summary_of(const ReplayPlan& plan, const Options& options, const 
   s.tail_bytes = tail_of(plan.trace, plan.times).bytes();
   if (!reports[0].tail_ms.empty()) s.tail_ms = median(reports[0].tail_ms);
   if (s.flat_ms > 0) {
-    s.least_step_ms = least_step_ms(plan, s.flat_ms);
-    s.ddp_step_ms = full_buckets_step_ms(plan, ddp_plan_of(plan.trace, options), s.flat_ms);
+    s.least_step_ms = least_step_ms(plan.trace, plan.times, s.flat_ms);
+    s.ddp_step_ms =
+        full_buckets_step_ms(plan.trace, plan.times, ddp_plan_of(plan.trace, options), s.flat_ms);
   }
   // Its buckets' own time where one all-reduce of everything was not measured.
   const double all_ms = s.flat_ms > 0 ? s.flat_ms : s.modes.back().communication_ms;
-  s.full_buckets_step_ms = full_buckets_step_ms(plan, plan_of(plan, options), all_ms);
+  s.full_buckets_step_ms =
+      full_buckets_step_ms(plan.trace, plan.times, plan_of(plan, options), all_ms);
   return s;
 }
 

@@ -3,6 +3,7 @@
 
 #include "bucketing/plan.hpp"
 #include "perf/ready_times.hpp"
+#include "perf/step_bounds.hpp"
 #include "perf/trace.hpp"
 
 namespace noria::perf {
@@ -13,17 +14,10 @@ double hidden_share(const Trace& trace, double backward_ms, double communication
   const ReadyTimes times = ready_times(trace, backward_ms);
   std::vector<bucketing::PlanTensor> tensors;
   for (const TraceTensor& tensor : trace.tensors) tensors.push_back({tensor.numel, tensor.dtype});
-  std::vector<FullBucket> full;
-  for (const bucketing::Bucket& bucket :
-       bucketing::plan_buckets(bucketing::PlanKind::ddp, tensors,
-                               bucketing::reverse_registration(tensors.size()), {})
-           .buckets) {
-    FullBucket b{.wire_ms = communication_ms * static_cast<double>(bucket.bytes) /
-                            static_cast<double>(trace.bytes())};
-    for (const uint32_t id : bucket.tensors) b.ready_ms = std::max(b.ready_ms, times.ready_ms[id]);
-    full.push_back(b);
-  }
-  return 1 - (step_of_full_buckets(full) - backward_ms) / communication_ms;
+  const bucketing::Plan plan = bucketing::plan_buckets(
+      bucketing::PlanKind::ddp, tensors, bucketing::reverse_registration(tensors.size()), {});
+  const double step_ms = full_buckets_step_ms(trace, times, plan, communication_ms);
+  return 1 - (step_ms - backward_ms) / communication_ms;
 }
 
 TEST(Overlap_plan,
@@ -34,6 +28,18 @@ TEST(Overlap_plan,
 TEST(Overlap_plan, Nothing_is_hidden_of_a_model_of_one_tensor) {
   const Trace one{.name = "one", .tensors = {{.name = "w", .shape = {1000}, .numel = 1000}}};
   EXPECT_NEAR(hidden_share(one, 200, 100), 0, 1e-9);
+}
+
+TEST(Overlap_plan, No_order_of_sending_ends_before_tensors_that_go_when_they_are_ready) {
+  Trace trace{.name = "two"};
+  trace.tensors = {{.name = "first", .shape = {1}, .numel = 1},
+                   {.name = "last", .shape = {3}, .numel = 3}};
+  const ReadyTimes times{.order = {1, 0}, .ready_ms = {100, 10}, .backward_ms = 100};
+
+  // `last` is sent from 10 to 40, `first` from 100 to 110.
+  EXPECT_DOUBLE_EQ(least_step_ms(trace, times, 40), 110);
+  // Expect: over a link that is busy with `last` until 160, `first` waits for it.
+  EXPECT_DOUBLE_EQ(least_step_ms(trace, times, 200), 210);
 }
 
 }  // namespace
