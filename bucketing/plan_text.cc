@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/fingerprint.hpp"
 #include "base/value_text.hpp"
 #include "bucketing/kernels.hpp"
 #include "bucketing/plan_walk.hpp"
@@ -342,6 +343,12 @@ Outcome<Plan> plan_of(const SavedPlan& saved, const TensorTable& tensors) {
   for (size_t i = 0; i < along.size(); ++i) launched[along[i]] = std::move(plan.buckets[i]);
   plan.buckets = std::move(launched);
   return plan;
+}
+
+uint64_t fingerprint_of(const SavedPlan& saved) {
+  Fingerprint fingerprint;
+  for (const char c : text_of(saved)) fingerprint.add(static_cast<unsigned char>(c));
+  return std::max(fingerprint.value(), uint64_t{1});
 }
 
 }  // namespace noria::bucketing

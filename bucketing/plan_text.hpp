@@ -46,6 +46,7 @@ struct SavedPlan {
 
 Outcome<SavedPlan> parse_plan(std::string_view text, const std::string& file);
 std::string text_of(const SavedPlan& saved);
+uint64_t fingerprint_of(const SavedPlan& saved);  // of its text; not 0
 
 // `is_packed` as the plan was laid out.
 SavedPlan saved_of(const Plan& plan, const TensorTable& tensors, bool is_packed);

@@ -6,6 +6,7 @@
 #include "base/value_text.hpp"
 #include "bucketing/device_buckets.hpp"
 #include "bucketing/kernels.hpp"
+#include "bucketing/reducer_words.hpp"
 
 namespace noria::bucketing {
 
@@ -81,7 +82,7 @@ Outcome<std::span<std::byte>> Reducer::view(uint32_t id) const {
   if (!config_.arena)
     return Failure{NORIA_E_STATE,
                    "this reducer copies; set arena to 1 in its configuration for views"};
-  if (id >= tensors_.size()) return unknown_id(id);
+  if (id >= tensors_.size()) return unknown_id(id, tensors_);
   return std::span<std::byte>(gradients() + views_[id],
                               tensors_[id].numel * dtype_bytes(tensors_[id].dtype));
 }
@@ -95,11 +96,6 @@ Outcome<std::span<const noria_bucket_info>> Reducer::last_buckets() const {
 Outcome<noria_step_info> Reducer::last_step() const {
   if (!last_step_) return Failure{NORIA_E_STATE, "no step of this reducer has succeeded yet"};
   return *last_step_;
-}
-
-Failure Reducer::unknown_id(uint32_t id) const {
-  return Failure{NORIA_E_ARG, "no tensor has id " + std::to_string(id) + ": " +
-                                  std::to_string(tensors_.size()) + " were registered"};
 }
 
 }  // namespace noria::bucketing

@@ -16,11 +16,6 @@
 // Where a user's hook sees buckets (bucket_hooks.hpp), the step has one part more, behind the news:
 // a verdict on what the hooks said of the results.
 //
-// Files: reducer.cc (life), reducer_seal.cc (agreement and memory), reducer_plan.cc (the plan),
-// reducer_step.cc (a step), reducer_end.cc (its end), reducer_result.cc (one tensor's result),
-// reducer_shard.cc (what a rank keeps of a step), reducer_slots.cc (copies of few buckets at once),
-// reducer_device.cc (what is different on a device).
-//
 // Threads: add(), set_hook(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
 // last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any thread, several at
 // once; result() likewise, a tensor at a time, until the next step_begin(); view() any thread after
@@ -131,13 +126,11 @@ class Reducer final : private OpenStep {
   void make_tables();
   void expect_fires();
   std::vector<PlanTensor> plan_tensors() const;
-  Outcome<Ok> refuse_integer_average() const;
   uint64_t news_count() const { return kNewsUsed + (keeps_ ? tensors_.size() : 0); }
   std::vector<uint64_t> edges_of(const Bucket& bucket) const;
   ArenaRange own_shard(const Bucket& bucket) const;
   std::byte* shard_place(uint32_t bucket) const;
   Outcome<Ok> check_sharded() const;
-  Outcome<uint32_t> common_element() const;
   Outcome<Ok> gather_on_device(std::byte* memory, std::optional<noria_dtype> dtype);
   const transport::Region* gathered_region(std::byte* memory, uint64_t bytes);
   std::byte* gradients() const;
@@ -146,7 +139,6 @@ class Reducer final : private OpenStep {
   bool travels_narrow() const { return config_.wire_dtype != 0 && host_.size > 1; }
   ArenaLayout layout_of(uint64_t buckets) const;
   Outcome<Ok> make_arena(uint64_t buckets, Arena* arena) const;
-  uint32_t input_divisor() const;
   void travel_narrow(Part& part) const;
   void build_collective();
   void add_bucket(uint32_t index);
@@ -158,14 +150,8 @@ class Reducer final : private OpenStep {
 
   // its plan
   bool observes() const;
-  bool is_packed() const;
-  uint64_t given_plan_fingerprint() const;
   Outcome<Plan> first_plan() const;
-  Outcome<Ok> measure_link(const Gather& ask_all);
-  Outcome<double> measure_us(uint64_t bytes);
-  Outcome<double> measure_ring_us(uint64_t bytes);
-  Outcome<double> probe_device_us(cuda::Pointer memory, uint64_t bytes);
-  Plan plan_after(const ArrivalTimes& times, bool are_views_out) const;
+  Outcome<double> probe_us(uint64_t bytes);
   Outcome<Ok> adopt_arrival();
   Outcome<Ok> install_plan();
   Nanoseconds order_wait_ns(Nanoseconds last_ready_ns);
@@ -228,12 +214,7 @@ class Reducer final : private OpenStep {
   Outcome<const void*> early_result(uint32_t id, Nanoseconds timeout);
   bool is_given(uint32_t id) const;
   bool is_used_by_any(uint32_t id) const { return !keeps_ || news_[kNewsUsed + id] != 0; }
-  NORIA_COLD static Failure no_step_open(const char* call);
-  NORIA_COLD Failure unknown_id(uint32_t id) const;
-  NORIA_COLD Failure wrong_pointer(uint32_t id) const;
-  NORIA_COLD Failure came_late(uint32_t id) const;
   NORIA_COLD Failure no_result_yet(uint32_t id, Nanoseconds waited) const;
-  NORIA_COLD Failure ended_meanwhile(uint32_t id) const;
 
   const ReducerHost host_;
   const ReducerConfig config_;

@@ -7,6 +7,7 @@
 
 #include "bucketing/device_buckets.hpp"
 #include "bucketing/reducer.hpp"
+#include "bucketing/reducer_words.hpp"
 
 namespace noria::bucketing {
 
@@ -22,13 +23,6 @@ void Reducer::lose_device(const Failure& failure) {
                                         std::to_string(step_) + ": " + failure.text});
 }
 
-// One all-reduce of what lies there, by the device's clock.
-Outcome<double> Reducer::probe_device_us(cuda::Pointer memory, uint64_t bytes) {
-  NORIA_TRY(device_->start_probe(memory, bytes));
-  NORIA_TRY(wait_for_results());
-  return device_->probe_us();
-}
-
 // ---- gradients ----------------------------------------------------------------------------------
 
 Outcome<Ok> Reducer::give_on_device(uint32_t id, const void* grad, Consumer producer) {
@@ -39,17 +33,17 @@ Outcome<Ok> Reducer::give_on_device(uint32_t id, const void* grad, Consumer prod
     return host_.engine->failure();
   Readiness& readiness = *readiness_;
   if (id >= readiness.tensors()) [[unlikely]]
-    return unknown_id(id);
+    return unknown_id(id, tensors_);
   const Readiness::Home& home = readiness.home(id);
   const bool is_pointer_good = config_.arena ? grad == nullptr || grad == gradients() + home.offset
                                              : grad != nullptr || home.bytes == 0;
   if (!is_pointer_good) [[unlikely]]
-    return wrong_pointer(id);
+    return wrong_pointer(id, tensors_, config_.arena);
   // What comes too late says nothing new, and its bucket may be under way.
   if (readiness.owed(id) != 0) NORIA_TRY(device_->note(id, grad, producer));
   const Readiness::Fire fire = readiness.fire(id);
   if (fire == Readiness::Fire::late) [[unlikely]]
-    return came_late(id);
+    return came_late(id, tensors_, *readiness_, config_.static_graph && !is_learning_);
   if (arrival_ != nullptr) [[unlikely]]
     arrival_->note(id);
   if (fire == Readiness::Fire::last && !is_deferred_) take_stretches(home);
@@ -144,7 +138,7 @@ Outcome<const void*> Reducer::early_device_result(uint32_t id, Nanoseconds timeo
   for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s) {
     const uint32_t bucket = readiness_->bucket_of(s);
     while (!device_->is_launched(bucket)) {
-      if (!gate_.is_open()) return ended_meanwhile(id);
+      if (!gate_.is_open()) return ended_meanwhile(id, tensors_);
       if (host_.engine->failed()) return host_.engine->failure();
       if (now_ns() >= deadline) return no_result_yet(id, bound);
       ::nanosleep(&kLook, nullptr);

@@ -9,10 +9,10 @@
 #include <string>
 #include <utility>
 
-#include "base/fingerprint.hpp"
 #include "base/log.hpp"
 #include "base/value_text.hpp"
 #include "bucketing/device_buckets.hpp"
+#include "bucketing/link_probe.hpp"
 #include "bucketing/plan_timed.hpp"
 #include "bucketing/reducer.hpp"
 
@@ -60,7 +60,8 @@ Outcome<Ok> Reducer::load_plan(const std::string& path) {
 Outcome<Ok> Reducer::save_plan(const std::string& path) const {
   if (!is_sealed_)
     return Failure{NORIA_E_STATE, "noria_reducer_save_plan() comes after noria_reducer_seal()"};
-  const std::string text = text_of(saved_of(plan_, tensors_, is_packed()));
+  const bool is_packed = given_plan_ ? given_plan_->is_packed : config_.plan == PlanKind::planned;
+  const std::string text = text_of(saved_of(plan_, tensors_, is_packed));
   File file(std::fopen(path.c_str(), "we"));
   if (!file) return file_failure("cannot write the plan", path);
   const bool is_written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
@@ -69,19 +70,8 @@ Outcome<Ok> Reducer::save_plan(const std::string& path) const {
   return Ok{};
 }
 
-uint64_t Reducer::given_plan_fingerprint() const {
-  if (!given_plan_) return 0;
-  Fingerprint fingerprint;
-  for (const char c : text_of(*given_plan_)) fingerprint.add(static_cast<unsigned char>(c));
-  return std::max(fingerprint.value(), uint64_t{1});
-}
-
 bool Reducer::observes() const {
   return !given_plan_ && (config_.order == Order::arrival || config_.plan == PlanKind::planned);
-}
-
-bool Reducer::is_packed() const {
-  return given_plan_ ? given_plan_->is_packed : config_.plan == PlanKind::planned;
 }
 
 Outcome<Plan> Reducer::first_plan() const {
@@ -90,104 +80,25 @@ Outcome<Plan> Reducer::first_plan() const {
                       config_.caps);
 }
 
-namespace {
-
-// ---- the link's curve ---------------------------------------------------------------------------
-
-constexpr std::array<uint64_t, 2> kMeasuredBytes{64_KiB, 8_MiB};
-constexpr int kRounds = 5;  // of each, after one that warms up; the median counts
-
-template <class T>
-std::string bytes_of(const T& value) {
-  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-// The slowest rank's, point by point.
-Outcome<std::array<double, 2>> slowest(const std::vector<std::string>& ranks) {
-  std::array<double, 2> most{};
-  for (const std::string& bytes : ranks) {
-    std::array<double, 2> us{};
-    if (bytes.size() != sizeof us)
-      return Failure{NORIA_E_MISMATCH, "a rank's times of the link have another size than here"};
-    std::memcpy(us.data(), bytes.data(), sizeof us);
-    for (size_t i = 0; i < us.size(); ++i) most[i] = std::max(most[i], us[i]);
-  }
-  return most;
-}
-
-template <class Probe>
-Outcome<double> median_us(const Probe& probe) {
-  std::vector<double> us;
-  for (int round = 0; round <= kRounds; ++round) {
-    NORIA_TRY_ASSIGN(const double took, probe());
-    if (round > 0) us.push_back(took);
-  }
-  std::nth_element(us.begin(), us.begin() + kRounds / 2, us.end());
-  return us[kRounds / 2];
-}
-
-}  // namespace
-
-Outcome<double> Reducer::measure_us(uint64_t bytes) {
-  if (!is_on_device()) return measure_ring_us(bytes);
+// Of a bucket over the link, as a planned reducer asks for it.
+Outcome<double> Reducer::probe_us(uint64_t bytes) {
+  if (!is_on_device()) return ring_probe_us(host_, arena_, collective_.timeout_ns, bytes);
   NORIA_TRY_ASSIGN(const DeviceMemory memory, DeviceMemory::allocate(*host_.device.device, bytes));
-  const auto took = median_us([&] { return probe_device_us(memory.pointer(), bytes); });
+  const auto took = median_us([&]() -> Outcome<double> {
+    NORIA_TRY(device_->start_probe(memory.pointer(), bytes));
+    NORIA_TRY(wait_for_results());
+    return device_->probe_us();
+  });
   if (!took) lose_device(took.failure());
   return took;
-}
-
-// All-reduces of zeros in the arena, which no step uses yet.
-Outcome<double> Reducer::measure_ring_us(uint64_t bytes) {
-  Collective probe;
-  probe.parts = {{.in = arena_.base(),
-                  .out = arena_.base(),
-                  .count = bytes / sizeof(float),
-                  .dtype = NORIA_FLOAT32,
-                  .op = NORIA_SUM,
-                  .in_region = arena_.region(),
-                  .out_region = arena_.region()}};
-  probe.timeout_ns = collective_.timeout_ns;
-  prepare(probe, static_cast<uint32_t>(host_.size));
-  if (Ring* ring = host_.engine->ring(); ring != nullptr)
-    NORIA_TRY(ring->exchange_parts(probe, now_ns() + host_.start_timeout));
-  return median_us([&]() -> Outcome<double> {
-    probe.state.store(Collective::State::queued, std::memory_order_relaxed);  // as in a step
-    const Nanoseconds begun = now_ns();
-    NORIA_TRY(host_.engine->run(probe));
-    return static_cast<double>(now_ns() - begun) * 1e-3;
-  });
 }
 
 // With room for what is measured, even where buckets, or slots, take less.
 Outcome<Ok> Reducer::make_arena(uint64_t buckets, Arena* arena) const {
   uint64_t bytes = layout_of(buckets).bytes;
   if (config_.plan == PlanKind::planned && !given_plan_ && !is_on_device())
-    bytes = std::max(bytes, std::min(kMeasuredBytes.back(), plan_.arena_bytes));
+    bytes = std::max(bytes, std::min(kMostProbedBytes, plan_.arena_bytes));
   NORIA_TRY_ASSIGN(*arena, Arena::create(host_.engine->domain(), bytes));
-  return Ok{};
-}
-
-Outcome<Ok> Reducer::measure_link(const Gather& ask_all) {
-  if (host_.size == 1) return Ok{};
-  const bool is_busy = host_.open_steps->any();
-  const Outcome<Ok> free =
-      is_busy ? Outcome<Ok>(Failure{NORIA_E_STATE,
-                                    "a planned reducer measures the link at seal, and another "
-                                    "reducer has a step open on this communicator: end it first"})
-              : Ok{};
-  NORIA_TRY(agree_on_success(free, "reducer seal, link", ask_all));
-  std::array<LinkPoint, 2> points;
-  std::array<double, 2> mine{};
-  for (size_t i = 0; i < points.size(); ++i) {
-    points[i].bytes = std::min(kMeasuredBytes[i], plan_.arena_bytes / kBucketAlign * kBucketAlign);
-    NORIA_TRY_ASSIGN(mine[i], measure_us(points[i].bytes));
-  }
-  NORIA_TRY_ASSIGN(const auto all, ask_all("reducer seal, times of the link", bytes_of(mine)));
-  NORIA_TRY_ASSIGN(const auto us, slowest(all));
-  for (size_t i = 0; i < points.size(); ++i) points[i].us = us[i];
-  link_ = fit_link_curve(points[0], points[1]);
-  log(LogLevel::info, "rank %d: the link takes %.1f us and %.2f GB/s for a bucket", host_.rank,
-      link_.alpha_us, link_.bytes_per_us * 1e-3);
   return Ok{};
 }
 
@@ -216,23 +127,23 @@ Outcome<Told> read_told(const std::vector<std::string>& all, uint32_t tensors) {
   return told;
 }
 
-}  // namespace
-
 // Views that were handed out stay valid until destroy: where any rank has them, tensors stay where
 // they are, and what moves is the launch order, and in a planned plan the edges. Where every rank
 // copies, tensors are laid out anew, in the order of arrival. All ranks do the same, since they
 // share one plan.
-Plan Reducer::plan_after(const ArrivalTimes& times, bool are_views_out) const {
-  const std::vector<PlanTensor> tensors = plan_tensors();
+Plan plan_after(const std::vector<PlanTensor>& tensors, const ReducerConfig& config,
+                const LinkCurve& link, const ArrivalTimes& times, bool are_views_out) {
   const std::vector<uint32_t> fill_order =
       are_views_out ? reverse_registration(tensors.size()) : times.order;
-  Plan next = config_.plan == PlanKind::planned
-                  ? plan_by_times(tensors, fill_order, config_.caps, times.ready_us, link_,
-                                  config_.wire_dtype)
-                  : plan_buckets(config_.plan, tensors, fill_order, config_.caps);
-  if (config_.plan != PlanKind::planned) launch_in_order(next, times.places());
+  Plan next =
+      config.plan == PlanKind::planned
+          ? plan_by_times(tensors, fill_order, config.caps, times.ready_us, link, config.wire_dtype)
+          : plan_buckets(config.plan, tensors, fill_order, config.caps);
+  if (config.plan != PlanKind::planned) launch_in_order(next, times.places());
   return next;
 }
+
+}  // namespace
 
 // At the end of a step that succeeded, hence on all ranks or on none. One to which rank 0 gave
 // nothing, as it joined or had accumulated all before, teaches nothing: a later one is observed.
@@ -244,7 +155,7 @@ Outcome<Ok> Reducer::adopt_arrival() {
   NORIA_TRY_ASSIGN(const Told told, read_told(told_by_all, tensors_.size()));
 
   if (!told.times) return Ok{};
-  Plan next = plan_after(*told.times, told.are_views_out);
+  Plan next = plan_after(plan_tensors(), config_, link_, *told.times, told.are_views_out);
   const std::string fingerprint = std::to_string(fingerprint_of(next));
   NORIA_TRY_ASSIGN(const auto fingerprints, ask_all("plan of arrival", fingerprint));
   if (std::any_of(fingerprints.begin(), fingerprints.end(),

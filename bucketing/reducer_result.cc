@@ -3,12 +3,13 @@
 #include <string>
 
 #include "bucketing/reducer.hpp"
+#include "bucketing/reducer_words.hpp"
 
 namespace noria::bucketing {
 
 Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout, Consumer consumer) {
   if (!is_sealed_) return Failure{NORIA_E_STATE, "results exist after noria_reducer_seal()"};
-  if (id >= tensors_.size()) return unknown_id(id);
+  if (id >= tensors_.size()) return unknown_id(id, tensors_);
   if (config_.is_sharded)
     return Failure{NORIA_E_STATE,
                    "this reducer leaves each rank its shards: noria_reducer_shard_ranges() tells "
@@ -55,7 +56,7 @@ Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
   };
   for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s)
     while (!has_come(readiness_->bucket_of(s))) {
-      if (!gate_.is_open()) return ended_meanwhile(id);
+      if (!gate_.is_open()) return ended_meanwhile(id, tensors_);
       if (host_.engine->wait(collective_, now_ns() + kLook) && collective_.failure.code != NORIA_OK)
         return collective_.failure;
       if (now_ns() >= deadline) return no_result_yet(id, bound);
@@ -67,13 +68,6 @@ Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
   if (home.bytes != 0 && !is_delivered_[id].exchange(true, std::memory_order_relaxed))
     std::memcpy(source, arena_.base() + home.offset, home.bytes);
   return source;
-}
-
-// What holds up its bucket may come with the end only.
-Failure Reducer::ended_meanwhile(uint32_t id) const {
-  return Failure{NORIA_E_STATE, "tensor " + tensors_.describe(id) +
-                                    ": noria_step_end() was called while its result was waited "
-                                    "for: take it when that has returned"};
 }
 
 Failure Reducer::no_result_yet(uint32_t id, Nanoseconds waited) const {

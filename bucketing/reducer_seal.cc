@@ -5,20 +5,43 @@
 #include "base/fingerprint.hpp"
 #include "bucketing/device_buckets.hpp"
 #include "bucketing/kernels.hpp"
+#include "bucketing/link_probe.hpp"
 #include "bucketing/reducer.hpp"
 
 namespace noria::bucketing {
+
+namespace {
+
+Outcome<Ok> refuse_integer_average(const TensorTable& tensors) {
+  for (uint32_t id = 0; id < tensors.size(); ++id)
+    if (is_integer(tensors[id].dtype))
+      return Failure{NORIA_E_ARG, "tensor " + tensors.describe(id) +
+                                      ": integers have no average; use NORIA_SUM, or a reducer of "
+                                      "its own for it"};
+  return Ok{};
+}
+
+uint32_t input_divisor(AverageMode average, uint32_t ranks) {
+  switch (average) {
+    case AverageMode::post: return 1;
+    case AverageMode::pre: return ranks;
+    case AverageMode::split_sqrt: return split_divisor(ranks);
+  }
+  return 1;
+}
+
+}  // namespace
 
 Outcome<Ok> Reducer::seal() {
   if (phase_ != Phase::registering)
     return Failure{NORIA_E_STATE, "noria_reducer_seal() was called before"};
   const Gather ask_all = gather(host_.start_timeout);
   ReducerConfig shared = config_;
-  shared.given_plan = given_plan_fingerprint();
+  shared.given_plan = given_plan_ ? fingerprint_of(*given_plan_) : 0;
   shared.hooks = hooks_ != nullptr ? hooks_->moments() : 0;
   NORIA_TRY(agree(tensors_, shared, ask_all));
   // Not before: a rank that returned alone would leave the others waiting in agree().
-  NORIA_TRY(refuse_integer_average());
+  if (config_.op == NORIA_AVG) NORIA_TRY(refuse_integer_average(tensors_));
 
   NORIA_TRY_ASSIGN(plan_, first_plan());
   if (observes()) plan_.arena_bytes = most_arena_bytes(plan_tensors());
@@ -31,7 +54,10 @@ Outcome<Ok> Reducer::seal() {
   seal_number_ = host_.open_steps->take_number();
   NORIA_TRY(install_plan());
   describe_buckets();
-  if (config_.plan == PlanKind::planned && !given_plan_) NORIA_TRY(measure_link(ask_all));
+  if (config_.plan == PlanKind::planned && !given_plan_) {
+    NORIA_TRY_ASSIGN(link_, measure_link(host_, plan_.arena_bytes, ask_all,
+                                         [this](uint64_t bytes) { return probe_us(bytes); }));
+  }
   if (observes()) arrival_ = std::make_unique<Arrival>(tensors_.size());
   views_ = plan_.offsets;
   is_sealed_ = true;
@@ -63,16 +89,6 @@ std::vector<PlanTensor> Reducer::plan_tensors() const {
   return tensors;
 }
 
-Outcome<Ok> Reducer::refuse_integer_average() const {
-  if (config_.op != NORIA_AVG) return Ok{};
-  for (uint32_t id = 0; id < tensors_.size(); ++id)
-    if (is_integer(tensors_[id].dtype))
-      return Failure{NORIA_E_ARG, "tensor " + tensors_.describe(id) +
-                                      ": integers have no average; use NORIA_SUM, or a reducer of "
-                                      "its own for it"};
-  return Ok{};
-}
-
 // On a device they lie there.
 uint64_t Reducer::buckets_bytes() const {
   if (is_on_device()) return 0;
@@ -93,16 +109,6 @@ ArenaLayout Reducer::layout_of(uint64_t buckets) const {
   if (travels_narrow())
     layout.bytes += buckets / dtype_bytes(NORIA_FLOAT32) * dtype_bytes(config_.wire_dtype);
   return layout;
-}
-
-uint32_t Reducer::input_divisor() const {
-  const auto ranks = static_cast<uint32_t>(host_.size);
-  switch (config_.average) {
-    case AverageMode::post: return 1;
-    case AverageMode::pre: return ranks;
-    case AverageMode::split_sqrt: return split_divisor(ranks);
-  }
-  return 1;
 }
 
 void Reducer::travel_narrow(Part& part) const {
@@ -129,14 +135,15 @@ int32_t* Reducer::add_maximum(uint64_t offset, uint64_t count) {
 void Reducer::add_bucket(uint32_t index) {
   const Bucket& bucket = plan_.buckets[index];
   std::byte* const base = place_of(index);
-  collective_.parts.push_back({.in = base,
-                               .out = base,
-                               .count = bucket.numel,
-                               .dtype = bucket.dtype,
-                               .op = config_.op,
-                               .input_divisor = input_divisor(),
-                               .in_region = arena_.region(),
-                               .out_region = arena_.region()});
+  collective_.parts.push_back(
+      {.in = base,
+       .out = base,
+       .count = bucket.numel,
+       .dtype = bucket.dtype,
+       .op = config_.op,
+       .input_divisor = input_divisor(config_.average, static_cast<uint32_t>(host_.size)),
+       .in_region = arena_.region(),
+       .out_region = arena_.region()});
   if (config_.is_sharded) {
     collective_.parts.back().phases = Phases::reduce;
     collective_.parts.back().edges = edges_of(bucket);

@@ -3,6 +3,7 @@
 #include "bucketing/device_buckets.hpp"
 #include "bucketing/kernels.hpp"
 #include "bucketing/reducer.hpp"
+#include "bucketing/reducer_words.hpp"
 #include "bucketing/shard.hpp"
 
 namespace noria::bucketing {
@@ -75,7 +76,7 @@ Outcome<std::vector<noria_shard_range>> Reducer::shard_ranges() const {
 
 Outcome<uint64_t> Reducer::offset_of(uint32_t id) const {
   if (!is_sealed_) return Failure{NORIA_E_STATE, "offsets exist after noria_reducer_seal()"};
-  if (id >= tensors_.size()) return unknown_id(id);
+  if (id >= tensors_.size()) return unknown_id(id, tensors_);
   return readiness_->home(id).offset;
 }
 
@@ -86,12 +87,10 @@ std::byte* place_in(std::byte* memory, const Bucket& bucket, noria_dtype dtype) 
   return memory + bucket.arena_offset / dtype_bytes(bucket.dtype) * dtype_bytes(dtype);
 }
 
-}  // namespace
-
 // The element of which all gradients are, where there is one.
-Outcome<uint32_t> Reducer::common_element() const {
+Outcome<uint32_t> common_element(const Plan& plan) {
   uint32_t element = 0;
-  for (const Bucket& bucket : plan_.buckets) {
+  for (const Bucket& bucket : plan.buckets) {
     const uint32_t mine = dtype_bytes(bucket.dtype);
     if (element != 0 && mine != element)
       return Failure{NORIA_E_UNSUPPORTED,
@@ -102,6 +101,8 @@ Outcome<uint32_t> Reducer::common_element() const {
   return element;
 }
 
+}  // namespace
+
 Outcome<Ok> Reducer::all_gather(std::byte* memory, uint64_t bytes,
                                 std::optional<noria_dtype> dtype) {
   NORIA_TRY(check_sharded());
@@ -110,7 +111,7 @@ Outcome<Ok> Reducer::all_gather(std::byte* memory, uint64_t bytes,
     if (dtype_bytes(*dtype) == 0)
       return Failure{NORIA_E_ARG, "noria_reducer_all_gather_as: dtype " + std::to_string(*dtype) +
                                       " is none: see noria_dtype"};
-    NORIA_TRY_ASSIGN(const uint32_t element, common_element());
+    NORIA_TRY_ASSIGN(const uint32_t element, common_element(plan_));
     if (element != 0) wanted = wanted / element * dtype_bytes(*dtype);
   }
   if (bytes != wanted)

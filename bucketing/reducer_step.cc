@@ -6,6 +6,7 @@
 #include "base/units.hpp"
 #include "bucketing/finite.hpp"
 #include "bucketing/reducer.hpp"
+#include "bucketing/reducer_words.hpp"
 
 namespace noria::bucketing {
 
@@ -94,20 +95,20 @@ Outcome<Ok> Reducer::grad_ready(uint32_t id, const void* grad) {
   const LeaveOnExit inside{gate_};
   Readiness& readiness = *readiness_;
   if (id >= readiness.tensors()) [[unlikely]]
-    return unknown_id(id);
+    return unknown_id(id, tensors_);
   const Readiness::Home& home = readiness.home(id);
   const bool is_pointer_good = config_.arena
                                    ? grad == nullptr || grad == arena_.base() + home.offset
                                    : grad != nullptr || home.bytes == 0;
   if (!is_pointer_good) [[unlikely]]
-    return wrong_pointer(id);
+    return wrong_pointer(id, tensors_, config_.arena);
   auto* const source = static_cast<std::byte*>(const_cast<void*>(grad));
   // step_end() writes the result where the gradient came from: the caller owns that memory.
   // relaxed: fire() publishes it.
   if (!config_.arena) sources_[id].store(source, std::memory_order_relaxed);
   const Readiness::Fire fire = readiness.fire(id);
   if (fire == Readiness::Fire::late) [[unlikely]]
-    return came_late(id);
+    return came_late(id, tensors_, *readiness_, config_.static_graph && !is_learning_);
   const bool is_last = fire == Readiness::Fire::last;
   if (!is_last || is_unusual_) [[unlikely]]
     give_unusually(id, source, is_last);
@@ -141,9 +142,10 @@ Outcome<Ok> Reducer::grad_unused(std::span<const uint32_t> ids) {
   if (!gate_.enter_any()) return no_step_open("noria_grad_unused()");
   const LeaveOnExit inside{gate_};
   for (const uint32_t id : ids)
-    if (id >= readiness_->tensors()) return unknown_id(id);
+    if (id >= readiness_->tensors()) return unknown_id(id, tensors_);
   for (const uint32_t id : ids) {
-    if (!readiness_->close(id)) return came_late(id);
+    if (!readiness_->close(id))
+      return came_late(id, tensors_, *readiness_, config_.static_graph && !is_learning_);
     // Of what a static graph never uses start_collective() did.
     if (!is_deferred_ && readiness_->expected(id) != 0)
       contribute(id, readiness_->fires(id) > 0 || window_.used(id));
@@ -209,38 +211,6 @@ void Reducer::send_piece(uint32_t bucket) {
   if (hooks_ != nullptr && !hooks_->on_piece(bucket, readiness_->pending())) [[unlikely]]
     return;
   host_.engine->wake();
-}
-
-Failure Reducer::no_step_open(const char* call) {
-  return Failure{NORIA_E_STATE, std::string(call) +
-                                    " with no step open: it comes after noria_step_begin(), and "
-                                    "every call must return before noria_step_end() is called"};
-}
-
-Failure Reducer::wrong_pointer(uint32_t id) const {
-  return Failure{NORIA_E_ARG,
-                 "tensor " + tensors_.describe(id) +
-                     (config_.arena ? ": in arena mode the gradient lies in noria_reducer_view(); "
-                                      "pass that pointer or NULL"
-                                    : ": the gradient is NULL")};
-}
-
-Failure Reducer::came_late(uint32_t id) const {
-  const int32_t fires = readiness_->expected(id);
-  const std::string times = fires == 1 ? "once" : std::to_string(fires) + " times";
-  std::string why =
-      " was given before in this step, which fails on all ranks: call "
-      "noria_grad_ready() " +
-      times + ", after the gradient was accumulated, or say in expected_fires how often";
-  if (config_.static_graph && !is_learning_)
-    why = " came " + (fires == 0 ? std::string("never") : times) +
-          " in the first step, from which the static graph was learned, and more often now: the "
-          "step fails on all ranks; set static_graph to 0 where the graph changes";
-  if (readiness_->is_closed(id))
-    why =
-        " was declared unused before in this step, which fails on all ranks: call "
-        "noria_grad_unused() once, when no gradient will come";
-  return Failure{NORIA_E_DUP_READY, "tensor " + tensors_.describe(id) + why};
 }
 
 }  // namespace noria::bucketing
