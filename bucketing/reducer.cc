@@ -29,7 +29,7 @@ std::byte* Reducer::gradients() const { return is_on_device() ? device_->arena()
 Reducer::~Reducer() {
   if (phase_ != Phase::open) return;
   gate_.close();
-  if (accumulates_) return;
+  if (mode_.accumulates) return;
   if (host_.size > 1) {
     host_.engine->fail({NORIA_E_ABORTED, "rank " + std::to_string(host_.rank) +
                                              " destroyed its reducer in the midst of step " +
@@ -59,7 +59,7 @@ Outcome<uint32_t> Reducer::add(std::string_view name, noria_dtype dtype, uint64_
     return refuse(NORIA_E_ARG,
                   ": expected_fires is " + std::to_string(expected_fires) + ": no graph has that");
   NORIA_TRY_ASSIGN(const uint32_t id, tensors_.add(name, dtype, numel));
-  expected_fires_.push_back(std::max(1, static_cast<int32_t>(expected_fires)));
+  records_.expected_fires.push_back(std::max(1, static_cast<int32_t>(expected_fires)));
   return id;
 }
 
@@ -83,7 +83,7 @@ Outcome<std::span<std::byte>> Reducer::view(uint32_t id) const {
     return Failure{NORIA_E_STATE,
                    "this reducer copies; set arena to 1 in its configuration for views"};
   if (id >= tensors_.size()) return unknown_id(id, tensors_);
-  return std::span<std::byte>(gradients() + views_[id],
+  return std::span<std::byte>(gradients() + records_.views[id],
                               tensors_[id].numel * dtype_bytes(tensors_[id].dtype));
 }
 

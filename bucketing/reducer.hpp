@@ -44,12 +44,15 @@
 #include "bucketing/collective.hpp"
 #include "bucketing/cuda_types.hpp"
 #include "bucketing/failure.hpp"
+#include "bucketing/gradient_records.hpp"
 #include "bucketing/plan.hpp"
 #include "bucketing/plan_text.hpp"
 #include "bucketing/readiness.hpp"
 #include "bucketing/reducer_config.hpp"
 #include "bucketing/reducer_host.hpp"
 #include "bucketing/step_gate.hpp"
+#include "bucketing/step_mode.hpp"
+#include "bucketing/step_news.hpp"
 #include "bucketing/step_progress.hpp"
 #include "bucketing/tensor_table.hpp"
 #include "bucketing/verdict.hpp"
@@ -125,9 +128,7 @@ class Reducer final : private OpenStep {
   // seal()
   void make_tables();
   void expect_fires();
-  std::vector<PlanTensor> plan_tensors() const;
-  uint64_t news_count() const { return kNewsUsed + (keeps_ ? tensors_.size() : 0); }
-  std::vector<uint64_t> edges_of(const Bucket& bucket) const;
+  uint64_t news_count() const { return StepNews::count(keeps_ ? tensors_.size() : 0); }
   ArenaRange own_shard(const Bucket& bucket) const;
   std::byte* shard_place(uint32_t bucket) const;
   Outcome<Ok> check_sharded() const;
@@ -143,14 +144,11 @@ class Reducer final : private OpenStep {
   void build_collective();
   void add_bucket(uint32_t index);
   std::vector<Segment> step_segments() const;
-  int32_t* add_maximum(uint64_t offset, uint64_t count);
   void install_hooks();
   void describe_buckets();
-  Gather gather(Nanoseconds timeout) const;
 
   // its plan
   bool observes() const;
-  Outcome<Plan> first_plan() const;
   Outcome<double> probe_us(uint64_t bytes);
   Outcome<Ok> adopt_arrival();
   Outcome<Ok> install_plan();
@@ -171,7 +169,6 @@ class Reducer final : private OpenStep {
   void look_for_nonfinite(uint32_t id, const std::byte* grad);
   Complaints complaints_of_step(bool was_reset) const;
   Outcome<noria_step_info> end_step(Consumer consumer);
-  Outcome<Ok> check_turn() const;
   Outcome<Ok> finish(bool was_reset, Consumer consumer);
   Outcome<Ok> check_results() const;
   void tell_news(const Complaints& complaints);
@@ -187,7 +184,6 @@ class Reducer final : private OpenStep {
   WireTimes wire_times(uint32_t bucket) const;
   noria_step_info describe_step(Nanoseconds ended_ns);
   NORIA_COLD void show_step(bool is_good);
-  uint64_t moved_bytes() const;
 
   // on a device
   NORIA_HOT Outcome<Ok> give_on_device(uint32_t id, const void* grad, Consumer producer);
@@ -213,53 +209,35 @@ class Reducer final : private OpenStep {
   // one tensor's result
   Outcome<const void*> early_result(uint32_t id, Nanoseconds timeout);
   bool is_given(uint32_t id) const;
-  bool is_used_by_any(uint32_t id) const { return !keeps_ || news_[kNewsUsed + id] != 0; }
+  bool is_used_by_any(uint32_t id) const { return !keeps_ || news_.is_used(id); }
   NORIA_COLD Failure no_result_yet(uint32_t id, Nanoseconds waited) const;
 
   const ReducerHost host_;
   const ReducerConfig config_;
   Phase phase_ = Phase::registering;
   uint64_t step_ = 0;  // the synchronised one that is open, or the next
-  Nanoseconds begun_ns_ = 0;
-  uint64_t moved_before_ = 0;  // moved_bytes() when it began
-  const bool keeps_;           // a tensor that no rank used stays as it is
-  bool accumulates_ = false;   // the open step only does that
-  bool is_learning_ = false;   // a static graph whose first pass is not over
-  bool is_deferred_ = false;   // what comes in the open step is not sent before its end
-  bool is_shadow_ = false;     // this rank only keeps the others company
-  bool is_unusual_ = false;    // deferred, observed, or looked through for what is not finite
+  StepMode mode_;
+  const bool keeps_;                               // a tensor that no rank used stays as it is
+  bool is_learning_ = false;                       // a static graph whose first pass is not over
   std::optional<Outcome<noria_step_info>> ended_;  // what step_end() answered, until the next step
   std::atomic<bool> has_results_{false};           // of the last step, which has ended
   Window window_;
   bool is_window_over_ = false;  // the next step begins a new one
   TensorTable tensors_;
-  std::vector<int32_t> expected_fires_;  // by id, as they were given or learned
   std::optional<SavedPlan> given_plan_;
   Plan plan_;
   bool is_sealed_ = false, is_order_told_ = false;
-  uint64_t seal_number_ = 0;              // among the reducers sealed on the communicator
-  std::vector<uint64_t> views_;           // arena mode: of each tensor in the arena; never changes
-  std::vector<uint64_t> result_offsets_;  // in the arena, by the plan of the last step
+  uint64_t seal_number_ = 0;  // among the reducers sealed on the communicator
   Arena arena_;
   transport::Region gathered_;  // the memory that all_gather() was given last
   std::unique_ptr<Readiness> readiness_;
   Collective collective_;
-  // In the arena, reduced with MAX: the verdict; 1 of a rank that is no shadow, or brought what it
-  // had accumulated; and, with KEEP, for each tensor 1 if it was used.
-  static constexpr uint32_t kNewsVerdict = 0, kNewsLive = 1, kNewsUsed = 2;
-  int32_t* news_ = nullptr;
-  uint32_t first_news_segment_ = 0;        // to the last; and stretches, as readiness_ counts them
+  StepNews news_;
   std::unique_ptr<DeviceBuckets> device_;  // null: gradients lie on the host
   std::unique_ptr<BucketHooks> hooks_;     // null: none was set
-  int32_t* hooks_verdict_ = nullptr;       // in the arena, reduced with MAX; null: no hook after
   StepProgress progress_;
-  // Copy mode, by id: where the gradient came from, and its result goes.
-  std::unique_ptr<std::atomic<std::byte*>[]> sources_;
-  std::unique_ptr<std::atomic<bool>[]> is_delivered_;  // copy mode: by result(), before step_end()
-  std::unique_ptr<BucketSlots> slots_;                 // null: each bucket has its own place
-  std::vector<std::vector<std::byte>> unclaimed_;      // slots: results of what was not given here
-  std::unique_ptr<std::atomic<bool>[]> is_nonfinite_;  // by id, where that is looked for
-  std::vector<std::vector<std::byte>> kept_;  // arena and KEEP, by id: what stood in unused views
+  GradientRecords records_;
+  std::unique_ptr<BucketSlots> slots_;  // null: each bucket has its own place
   BucketTimes times_;
   std::vector<noria_bucket_info> infos_;  // of the plan of the last step that succeeded
   std::unique_ptr<Arrival> arrival_;      // while a step is still to be observed

@@ -14,7 +14,8 @@ namespace noria::bucketing {
 CallerStreams* Reducer::streams() const { return is_on_device() ? device_->streams() : nullptr; }
 
 void Reducer::start_on_device() {
-  if (const Outcome<Ok> begun = device_->restart(begun_ns_); !begun) lose_device(begun.failure());
+  if (const Outcome<Ok> begun = device_->restart(mode_.begun_ns); !begun)
+    lose_device(begun.failure());
 }
 
 // The first of a communicator's failures counts, for all ranks and for good.
@@ -46,7 +47,7 @@ Outcome<Ok> Reducer::give_on_device(uint32_t id, const void* grad, Consumer prod
     return came_late(id, tensors_, *readiness_, config_.static_graph && !is_learning_);
   if (arrival_ != nullptr) [[unlikely]]
     arrival_->note(id);
-  if (fire == Readiness::Fire::last && !is_deferred_) take_stretches(home);
+  if (fire == Readiness::Fire::last && !mode_.is_deferred) take_stretches(home);
   return Ok{};
 }
 
@@ -123,7 +124,7 @@ Outcome<const void*> Reducer::device_result(uint32_t id, Consumer consumer) {
                        "the device: give one of zeros, or set arena to 1"};
   NORIA_TRY(device_->show_results(consumer));
   if (!consumer) NORIA_TRY(wait_for_results());
-  if (config_.arena) return gradients() + result_offsets_[id];
+  if (config_.arena) return gradients() + records_.result_offsets[id];
   return reinterpret_cast<const void*>(device_->given(id));
 }
 

@@ -23,6 +23,15 @@ Outcome<Ok> refuse_in(const BucketHooks* hooks, const char* call) {
                                     "first: end the step where it was begun"};
 }
 
+// Whoever ended another step would wait for one that only this rank could end.
+Outcome<Ok> check_turn(const OpenSteps& open, const OpenStep* mine, uint64_t step) {
+  if (open.is_first(mine)) return Ok{};
+  return Failure{NORIA_E_STATE,
+                 "another reducer's step began before step " + std::to_string(step) +
+                     " of this one and is still open: end it first, since steps of a communicator "
+                     "end in the order in which they began"};
+}
+
 }  // namespace
 
 Outcome<noria_step_info> Reducer::step_end(Consumer consumer) {
@@ -32,20 +41,11 @@ Outcome<noria_step_info> Reducer::step_end(Consumer consumer) {
     return *ended_;
   }
   if (phase_ != Phase::open) return Failure{NORIA_E_STATE, "noria_step_end() with no step open"};
-  if (!accumulates_) {
-    NORIA_TRY(check_turn());
+  if (!mode_.accumulates) {
+    NORIA_TRY(check_turn(*host_.open_steps, this, step_));
   }
   ended_ = end_step(consumer);
   return *ended_;
-}
-
-// Whoever ended another step would wait for one that only this rank could end.
-Outcome<Ok> Reducer::check_turn() const {
-  if (host_.open_steps->is_first(this)) return Ok{};
-  return Failure{NORIA_E_STATE,
-                 "another reducer's step began before step " + std::to_string(step_) +
-                     " of this one and is still open: end it first, since steps of a communicator "
-                     "end in the order in which they began"};
 }
 
 Outcome<noria_step_info> Reducer::step_join(bool* is_over, Consumer consumer) {
@@ -54,18 +54,18 @@ Outcome<noria_step_info> Reducer::step_join(bool* is_over, Consumer consumer) {
                    "noria_step_join() is a whole step: end those that are open on the communicator "
                    "first"};
   NORIA_TRY(step_begin());
-  is_shadow_ = true;
+  mode_.is_shadow = true;
   NORIA_TRY_ASSIGN(const noria_step_info info, step_end(consumer));
-  *is_over = news_[kNewsLive] == 0;
+  *is_over = news_.numbers[StepNews::kLive] == 0;
   return info;
 }
 
 Outcome<noria_step_info> Reducer::end_step(Consumer consumer) {
-  if (accumulates_) {
+  if (mode_.accumulates) {
     gate_.close();
     end_pass(false);
     phase_ = Phase::idle;
-    return step_info(step_, begun_ns_, now_ns(), {});
+    return step_info(step_, mode_.begun_ns, now_ns(), {});
   }
   NORIA_TRY(finish(false, consumer));
   if (arrival_ != nullptr) NORIA_TRY(adopt_arrival());
@@ -77,10 +77,10 @@ Outcome<Ok> Reducer::reset() {
   if (phase_ == Phase::registering)
     return Failure{NORIA_E_STATE, "noria_reducer_reset() comes after noria_reducer_seal()"};
   NORIA_TRY(refuse_in(hooks_.get(), "noria_reducer_reset()"));
-  if (phase_ == Phase::open && accumulates_) {
+  if (phase_ == Phase::open && mode_.accumulates) {
     gate_.close();
   } else if (phase_ == Phase::open) {
-    NORIA_TRY(check_turn());
+    NORIA_TRY(check_turn(*host_.open_steps, this, step_));
     const Outcome<Ok> ended = finish(true, {});  // ABORTED everywhere, which is what was asked for
     if (!ended.is_ok() && ended.failure().code != NORIA_E_ABORTED) return ended.failure();
   }
@@ -98,9 +98,10 @@ void Reducer::restart_window() {
 
 // The gate is closed: nothing fires any more.
 void Reducer::end_pass(bool is_last) {
-  window_.add(*readiness_, {.must_all_come = config_.unused == NORIA_UNUSED_ERROR && !is_shadow_,
-                            .is_learned = config_.static_graph && !is_learning_ && !is_shadow_,
-                            .is_last = is_last});
+  window_.add(*readiness_,
+              {.must_all_come = config_.unused == NORIA_UNUSED_ERROR && !mode_.is_shadow,
+               .is_learned = config_.static_graph && !is_learning_ && !mode_.is_shadow,
+               .is_last = is_last});
   if (!is_last && is_learning_) learn();
 }
 
@@ -109,7 +110,7 @@ void Reducer::end_pass(bool is_last) {
 void Reducer::learn() {
   for (uint32_t id = 0; id < tensors_.size(); ++id) {
     const bool must_come = config_.unused == NORIA_UNUSED_ERROR && !readiness_->is_closed(id);
-    expected_fires_[id] = std::max(must_come ? 1 : 0, readiness_->fires(id));
+    records_.expected_fires[id] = std::max(must_come ? 1 : 0, readiness_->fires(id));
   }
   is_learning_ = false;
   expect_fires();
@@ -122,7 +123,7 @@ Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
   is_window_over_ = true;
   // Of a deferred pass nothing was contributed yet; of another, what did not come often enough.
   for (uint32_t id = 0; id < tensors_.size(); ++id)
-    if (is_deferred_ || readiness_->owed(id) != 0) contribute(id, window_.used(id));
+    if (mode_.is_deferred || readiness_->owed(id) != 0) contribute(id, window_.used(id));
   progress_.is_good = !complaints_of_step(was_reset).is_any();
   if (slots_ != nullptr) finish_buckets(slots_->first_of_last());
   // A hook that sees what is sent has seen all of it by now.
@@ -149,7 +150,7 @@ Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
   ++step_;
   if (outcome.is_ok()) {
     put_back_unused();
-    if (is_learning_ && !is_shadow_) learn();
+    if (is_learning_ && !mode_.is_shadow) learn();
     last_step_ = describe_step(now_ns());
   }
   if (host_.timeline != nullptr) [[unlikely]]
@@ -166,7 +167,7 @@ Complaints Reducer::complaints_of_step(bool was_reset) const {
   for (uint32_t b = 0; b < plan_.buckets.size() && complaints.nonfinite.empty(); ++b)
     for (const uint32_t id : plan_.buckets[b].tensors) {
       // relaxed: whoever stored it is out of the gate.
-      if (!is_nonfinite_[id].load(std::memory_order_relaxed)) continue;
+      if (!records_.is_nonfinite[id].load(std::memory_order_relaxed)) continue;
       complaints.nonfinite.push_back(id);
       complaints.nonfinite_bucket = b;
     }
@@ -186,23 +187,23 @@ Outcome<Ok> Reducer::check_results() const {
 
 // This rank's part of the news is ready with it.
 void Reducer::tell_news(const Complaints& complaints) {
-  news_[kNewsVerdict] = verdict_of(complaints);
-  news_[kNewsLive] = is_shadow_ && !window_.is_any_used() ? 0 : 1;
+  news_.numbers[StepNews::kVerdict] = verdict_of(complaints);
+  news_.numbers[StepNews::kLive] = mode_.is_shadow && !window_.is_any_used() ? 0 : 1;
   for (uint32_t id = 0; id < tensors_.size() && keeps_; ++id)
-    news_[kNewsUsed + id] = window_.used(id) ? 1 : 0;
+    news_.numbers[StepNews::kUsed + id] = window_.used(id) ? 1 : 0;
   release_part(plan_.buckets.size());
 }
 
 // The second half of the news, once this rank's hooks have seen all results.
 void Reducer::tell_hooks_verdict(const Complaints& complaints) {
-  if (hooks_verdict_ == nullptr) return;
-  *hooks_verdict_ = complaints.is_any() ? 0 : verdict_of({.hook = hooks_->complaint()});
+  if (news_.hooks_verdict == nullptr) return;
+  *news_.hooks_verdict = complaints.is_any() ? 0 : verdict_of({.hook = hooks_->complaint()});
   release_part(plan_.buckets.size() + 1);
 }
 
 // A part that no tensor overlaps is in place.
 void Reducer::release_part(size_t part) {
-  for (uint32_t s = first_news_segment_; s < readiness_->stretches(); ++s) {
+  for (uint32_t s = news_.first_segment; s < readiness_->stretches(); ++s) {
     if (readiness_->bucket_of(s) != part) continue;
     readiness_->take(s);
     if (hooks_ != nullptr) hooks_->open(s);
@@ -210,29 +211,30 @@ void Reducer::release_part(size_t part) {
 }
 
 void Reducer::put_back_unused() {
-  for (uint32_t id = 0; id < kept_.size(); ++id) {
-    if (!kept_[id].empty() && !is_used_by_any(id))
-      std::copy(kept_[id].begin(), kept_[id].end(), arena_.base() + readiness_->home(id).offset);
-    kept_[id].clear();
+  for (uint32_t id = 0; id < records_.kept.size(); ++id) {
+    if (!records_.kept[id].empty() && !is_used_by_any(id))
+      std::copy(records_.kept[id].begin(), records_.kept[id].end(),
+                arena_.base() + readiness_->home(id).offset);
+    records_.kept[id].clear();
   }
 }
 
 // All ranks share the verdict, so that either none of them or every one asks for the reasons.
 Outcome<Ok> Reducer::judge(Complaints mine) const {
   if (collective_.failure.code != NORIA_OK) return collective_.failure;
-  const int32_t verdict =
-      std::max(news_[kNewsVerdict], hooks_verdict_ != nullptr ? *hooks_verdict_ : 0);
+  const int32_t verdict = std::max(news_.numbers[StepNews::kVerdict],
+                                   news_.hooks_verdict != nullptr ? *news_.hooks_verdict : 0);
   if (verdict == 0) return Ok{};
-  if (hooks_verdict_ != nullptr && !mine.was_reset) mine.hook = hooks_->complaint();
-  NORIA_TRY_ASSIGN(const auto descriptions,
-                   gather(collective_.timeout_ns)("step verdict", describe(mine, tensors_)));
+  if (news_.hooks_verdict != nullptr && !mine.was_reset) mine.hook = hooks_->complaint();
+  NORIA_TRY_ASSIGN(const auto descriptions, gather_among(host_, collective_.timeout_ns)(
+                                                "step verdict", describe(mine, tensors_)));
   return compose_failure(verdict, step_, descriptions);
 }
 
 // A shard stays where it is.
 bool Reducer::looks_at_results() const {
-  return (!config_.arena && !config_.is_sharded && !is_on_device()) || hooks_verdict_ != nullptr ||
-         config_.is_nonfinite_error;
+  return (!config_.arena && !config_.is_sharded && !is_on_device()) ||
+         news_.hooks_verdict != nullptr || config_.is_nonfinite_error;
 }
 
 // A bucket's results are seen to as soon as they are there, while later buckets are on the wire. If
@@ -291,9 +293,10 @@ void Reducer::copy_out(uint32_t index) {
     const Readiness::Home& home = readiness_->home(id);
     const ArenaRange part = part_in_bucket(bucket, home.range());
     // relaxed: whoever stored them is out of the gate.
-    if (part.bytes() == 0 || !window_.used(id) || is_delivered_[id].load(std::memory_order_relaxed))
+    if (part.bytes() == 0 || !window_.used(id) ||
+        records_.is_delivered[id].load(std::memory_order_relaxed))
       continue;
-    std::memcpy(sources_[id].load(std::memory_order_relaxed) + (part.begin - home.offset),
+    std::memcpy(records_.sources[id].load(std::memory_order_relaxed) + (part.begin - home.offset),
                 arena_.base() + part.begin, part.bytes());
   }
 }
@@ -316,8 +319,8 @@ noria_step_info Reducer::describe_step(Nanoseconds ended_ns) {
     infos_[b].end_ns = wire.end_ns;
     infos_[b].wire_ns = wire.wire_ns;
   }
-  noria_step_info info = step_info(step_ - 1, begun_ns_, ended_ns, infos_);
-  info.wire_bytes = moved_bytes() - moved_before_;
+  noria_step_info info = step_info(step_ - 1, mode_.begun_ns, ended_ns, infos_);
+  info.wire_bytes = moved_bytes(*host_.engine) - mode_.moved_before;
   info.order_wait_ns = order_wait_ns(info.last_gradient_ns);
   return info;
 }
@@ -327,12 +330,6 @@ void Reducer::show_step(bool is_good) {
     host_.timeline->on_step(seal_number_, *last_step_, infos_);
   else
     host_.timeline->on_failed_step();
-}
-
-uint64_t Reducer::moved_bytes() const {
-  const transport::Domain* domain = host_.engine->domain();
-  if (domain == nullptr) return 0;
-  return domain->counted(Counter::bytes_sent) + domain->counted(Counter::bytes_read);
 }
 
 }  // namespace noria::bucketing

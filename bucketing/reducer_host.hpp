@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/clock.hpp"
+#include "bucketing/agreement.hpp"
 #include "bucketing/control.hpp"
 #include "bucketing/device_host.hpp"
 #include "bucketing/engine.hpp"
@@ -26,5 +27,10 @@ struct ReducerHost {
   Nanoseconds start_timeout = 0;
   Nanoseconds collective_timeout = 0;
 };
+
+// What agree() and its like ask the others by; a single rank asks itself.
+Gather gather_among(const ReducerHost& host, Nanoseconds timeout);
+// Since the communicator was made, by its device.
+uint64_t moved_bytes(Engine& engine);
 
 }  // namespace noria::bucketing

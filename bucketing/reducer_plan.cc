@@ -74,12 +74,6 @@ bool Reducer::observes() const {
   return !given_plan_ && (config_.order == Order::arrival || config_.plan == PlanKind::planned);
 }
 
-Outcome<Plan> Reducer::first_plan() const {
-  if (given_plan_) return plan_of(*given_plan_, tensors_);
-  return plan_buckets(config_.plan, plan_tensors(), reverse_registration(tensors_.size()),
-                      config_.caps);
-}
-
 // Of a bucket over the link, as a planned reducer asks for it.
 Outcome<double> Reducer::probe_us(uint64_t bytes) {
   if (!is_on_device()) return ring_probe_us(host_, arena_, collective_.timeout_ns, bytes);
@@ -148,14 +142,14 @@ Plan plan_after(const std::vector<PlanTensor>& tensors, const ReducerConfig& con
 // At the end of a step that succeeded, hence on all ranks or on none. One to which rank 0 gave
 // nothing, as it joined or had accumulated all before, teaches nothing: a later one is observed.
 Outcome<Ok> Reducer::adopt_arrival() {
-  const Gather ask_all = gather(host_.start_timeout);
+  const Gather ask_all = gather_among(host_, host_.start_timeout);
   std::string mine(1, config_.arena ? '\1' : '\0');
-  if (host_.rank == 0 && arrival_->has_any()) mine += to_bytes(arrival_->times(begun_ns_));
+  if (host_.rank == 0 && arrival_->has_any()) mine += to_bytes(arrival_->times(mode_.begun_ns));
   NORIA_TRY_ASSIGN(const auto told_by_all, ask_all("order of arrival", mine));
   NORIA_TRY_ASSIGN(const Told told, read_told(told_by_all, tensors_.size()));
 
   if (!told.times) return Ok{};
-  Plan next = plan_after(plan_tensors(), config_, link_, *told.times, told.are_views_out);
+  Plan next = plan_after(plan_tensors(tensors_), config_, link_, *told.times, told.are_views_out);
   const std::string fingerprint = std::to_string(fingerprint_of(next));
   NORIA_TRY_ASSIGN(const auto fingerprints, ask_all("plan of arrival", fingerprint));
   if (std::any_of(fingerprints.begin(), fingerprints.end(),
@@ -179,14 +173,14 @@ Outcome<Ok> Reducer::adopt_arrival() {
 Outcome<Ok> Reducer::install_plan() {
   build_collective();
   const std::vector<Segment> segments = step_segments();
-  readiness_ = std::make_unique<Readiness>(plan_, plan_tensors(), segments);
+  readiness_ = std::make_unique<Readiness>(plan_, plan_tensors(tensors_), segments);
   if (slots_ != nullptr) slots_->cut(plan_, *readiness_);
-  first_news_segment_ = 0;
-  while (segments[first_news_segment_].part < plan_.buckets.size()) ++first_news_segment_;
+  news_.first_segment = 0;
+  while (segments[news_.first_segment].part < plan_.buckets.size()) ++news_.first_segment;
   install_hooks();
   collective_.pending =
       hooks_ != nullptr && hooks_->has(NORIA_HOOK_BEFORE) ? hooks_->gates() : readiness_->pending();
-  if (is_on_device()) collective_.pending += first_news_segment_;
+  if (is_on_device()) collective_.pending += news_.first_segment;
   if (Ring* ring = host_.engine->ring(); ring != nullptr)
     NORIA_TRY(ring->exchange_parts(collective_, now_ns() + host_.start_timeout));
   expect_fires();
@@ -201,7 +195,7 @@ Nanoseconds Reducer::order_wait_ns(Nanoseconds last_ready_ns) {
   for (const noria_bucket_info& info : infos_)
     buckets.push_back({.bytes = info.bytes, .ready_ns = info.ready_ns});
   const Nanoseconds wait = held_back_ns(buckets);
-  const Nanoseconds backward = last_ready_ns - begun_ns_;
+  const Nanoseconds backward = last_ready_ns - mode_.begun_ns;
   constexpr Nanoseconds kWorthSaying = 1_ms;
   // An observed step's order becomes the plan's.
   if (arrival_ != nullptr || is_order_told_ || wait < kWorthSaying || wait < backward / 10)

@@ -16,9 +16,9 @@ Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout, Consumer 
                    "where they are"};
   if (gate_.enter_any()) {
     const LeaveOnExit inside{gate_};
-    if (!accumulates_ && hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER))
+    if (!mode_.accumulates && hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER))
       return Failure{NORIA_E_STATE, "a hook sees results first: they come with noria_step_end()"};
-    if (!accumulates_)
+    if (!mode_.accumulates)
       return is_on_device() ? early_device_result(id, timeout, consumer)
                             : early_result(id, timeout);
   }
@@ -29,13 +29,14 @@ Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout, Consumer 
   if (!is_used_by_any(id)) return nullptr;
   if (is_on_device()) return device_result(id, consumer);
   if (!config_.arena && window_.used(id))  // relaxed: published by the end of the step
-    return sources_[id].load(std::memory_order_relaxed);
-  if (!unclaimed_.empty() && !unclaimed_[id].empty()) return unclaimed_[id].data();
-  return arena_.base() + result_offsets_[id];
+    return records_.sources[id].load(std::memory_order_relaxed);
+  if (!records_.unclaimed.empty() && !records_.unclaimed[id].empty())
+    return records_.unclaimed[id].data();
+  return arena_.base() + records_.result_offsets[id];
 }
 
 bool Reducer::is_given(uint32_t id) const {
-  return !is_deferred_ && readiness_->owed(id) == 0 && !readiness_->is_closed(id) &&
+  return !mode_.is_deferred && readiness_->owed(id) == 0 && !readiness_->is_closed(id) &&
          readiness_->fires(id) != 0;
 }
 
@@ -63,9 +64,9 @@ Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
     }
   if (config_.arena) return arena_.base() + home.offset;
   // relaxed: the caller gave the tensor, and calls for it one at a time.
-  std::byte* const source = sources_[id].load(std::memory_order_relaxed);
+  std::byte* const source = records_.sources[id].load(std::memory_order_relaxed);
   if (slots_ != nullptr) return source;
-  if (home.bytes != 0 && !is_delivered_[id].exchange(true, std::memory_order_relaxed))
+  if (home.bytes != 0 && !records_.is_delivered[id].exchange(true, std::memory_order_relaxed))
     std::memcpy(source, arena_.base() + home.offset, home.bytes);
   return source;
 }
@@ -75,7 +76,7 @@ Failure Reducer::no_result_yet(uint32_t id, Nanoseconds waited) const {
   if (waited == 0)
     return Failure{NORIA_E_STATE,
                    tensor + ": its result comes with noria_step_end(), as this step " +
-                       (is_deferred_ ? "sends nothing before" : "was not given its gradient")};
+                       (mode_.is_deferred ? "sends nothing before" : "was not given its gradient")};
   const Readiness::Home& home = readiness_->home(id);
   std::string why = "other ranks have not given all of its bucket";
   std::vector<uint32_t> not_here;

@@ -7,6 +7,7 @@
 #include "bucketing/kernels.hpp"
 #include "bucketing/link_probe.hpp"
 #include "bucketing/reducer.hpp"
+#include "bucketing/shard.hpp"
 
 namespace noria::bucketing {
 
@@ -30,12 +31,32 @@ uint32_t input_divisor(AverageMode average, uint32_t ranks) {
   return 1;
 }
 
+// A part of numbers in the arena, of which the largest of all ranks counts.
+int32_t* add_maximum(Collective& collective, const Arena& arena, uint64_t offset, uint64_t count) {
+  std::byte* const place = arena.base() + offset;
+  collective.parts.push_back({.in = place,
+                              .out = place,
+                              .count = count,
+                              .dtype = NORIA_INT32,
+                              .op = NORIA_MAX,
+                              .in_region = arena.region(),
+                              .out_region = arena.region()});
+  return reinterpret_cast<int32_t*>(place);
+}
+
+Outcome<Plan> first_plan(const std::optional<SavedPlan>& given, const ReducerConfig& config,
+                         const TensorTable& tensors) {
+  if (given) return plan_of(*given, tensors);
+  return plan_buckets(config.plan, plan_tensors(tensors), reverse_registration(tensors.size()),
+                      config.caps);
+}
+
 }  // namespace
 
 Outcome<Ok> Reducer::seal() {
   if (phase_ != Phase::registering)
     return Failure{NORIA_E_STATE, "noria_reducer_seal() was called before"};
-  const Gather ask_all = gather(host_.start_timeout);
+  const Gather ask_all = gather_among(host_, host_.start_timeout);
   ReducerConfig shared = config_;
   shared.given_plan = given_plan_ ? fingerprint_of(*given_plan_) : 0;
   shared.hooks = hooks_ != nullptr ? hooks_->moments() : 0;
@@ -43,8 +64,8 @@ Outcome<Ok> Reducer::seal() {
   // Not before: a rank that returned alone would leave the others waiting in agree().
   if (config_.op == NORIA_AVG) NORIA_TRY(refuse_integer_average(tensors_));
 
-  NORIA_TRY_ASSIGN(plan_, first_plan());
-  if (observes()) plan_.arena_bytes = most_arena_bytes(plan_tensors());
+  NORIA_TRY_ASSIGN(plan_, first_plan(given_plan_, config_, tensors_));
+  if (observes()) plan_.arena_bytes = most_arena_bytes(plan_tensors(tensors_));
   slots_ = slots_for(plan_);
   Outcome<Ok> made = make_arena(buckets_bytes(), &arena_);
   if (made.is_ok() && is_on_device()) made = device_->install(plan_);
@@ -59,7 +80,7 @@ Outcome<Ok> Reducer::seal() {
                                          [this](uint64_t bytes) { return probe_us(bytes); }));
   }
   if (observes()) arrival_ = std::make_unique<Arrival>(tensors_.size());
-  views_ = plan_.offsets;
+  records_.views = plan_.offsets;
   is_sealed_ = true;
   phase_ = Phase::idle;
   return Ok{};
@@ -68,25 +89,18 @@ Outcome<Ok> Reducer::seal() {
 // What is kept of each tensor from step to step, whatever the plan.
 void Reducer::make_tables() {
   const size_t copied = config_.arena || is_on_device() ? 0 : tensors_.size();
-  unclaimed_.resize(config_.max_in_flight != 0 && !is_on_device() ? tensors_.size() : 0);
-  sources_.reset(new std::atomic<std::byte*>[copied] {});
-  is_delivered_.reset(new std::atomic<bool>[copied] {});
-  kept_.resize(config_.arena && keeps_ ? tensors_.size() : 0);
-  is_nonfinite_.reset(new std::atomic<bool>[config_.is_nonfinite_error ? tensors_.size() : 0] {});
+  records_.unclaimed.resize(config_.max_in_flight != 0 && !is_on_device() ? tensors_.size() : 0);
+  records_.sources.reset(new std::atomic<std::byte*>[copied] {});
+  records_.is_delivered.reset(new std::atomic<bool>[copied] {});
+  records_.kept.resize(config_.arena && keeps_ ? tensors_.size() : 0);
+  records_.is_nonfinite.reset(
+      new std::atomic<bool>[config_.is_nonfinite_error ? tensors_.size() : 0] {});
   window_.restart(tensors_.size());
 }
 
 void Reducer::expect_fires() {
   for (uint32_t id = 0; id < tensors_.size(); ++id)
-    readiness_->expect(id, is_learning_ ? Readiness::kUncertain : expected_fires_[id]);
-}
-
-std::vector<PlanTensor> Reducer::plan_tensors() const {
-  std::vector<PlanTensor> tensors;
-  tensors.reserve(tensors_.size());
-  for (uint32_t id = 0; id < tensors_.size(); ++id)
-    tensors.push_back({.numel = tensors_[id].numel, .dtype = tensors_[id].dtype});
-  return tensors;
+    readiness_->expect(id, is_learning_ ? Readiness::kUncertain : records_.expected_fires[id]);
 }
 
 // On a device they lie there.
@@ -103,7 +117,7 @@ std::byte* Reducer::place_of(uint32_t bucket) const {
 // `buckets` bytes of them, or of their slots.
 ArenaLayout Reducer::layout_of(uint64_t buckets) const {
   ArenaLayout layout{.news = buckets};
-  layout.hooks_verdict = align_up(buckets + news_count() * sizeof(*news_), kBucketAlign);
+  layout.hooks_verdict = align_up(buckets + news_count() * sizeof(*news_.numbers), kBucketAlign);
   layout.wire = layout.hooks_verdict + kBucketAlign;
   layout.bytes = layout.wire;
   if (travels_narrow())
@@ -117,19 +131,6 @@ void Reducer::travel_narrow(Part& part) const {
   part.dtype = config_.wire_dtype;
   part.out = arena_.base() + layout_of(buckets_bytes()).wire + element * dtype_bytes(part.dtype);
   part.in = part.out;
-}
-
-// A part of numbers of which the largest of all ranks counts.
-int32_t* Reducer::add_maximum(uint64_t offset, uint64_t count) {
-  std::byte* const place = arena_.base() + offset;
-  collective_.parts.push_back({.in = place,
-                               .out = place,
-                               .count = count,
-                               .dtype = NORIA_INT32,
-                               .op = NORIA_MAX,
-                               .in_region = arena_.region(),
-                               .out_region = arena_.region()});
-  return reinterpret_cast<int32_t*>(place);
 }
 
 void Reducer::add_bucket(uint32_t index) {
@@ -146,7 +147,7 @@ void Reducer::add_bucket(uint32_t index) {
        .out_region = arena_.region()});
   if (config_.is_sharded) {
     collective_.parts.back().phases = Phases::reduce;
-    collective_.parts.back().edges = edges_of(bucket);
+    collective_.parts.back().edges = shard_edges(bucket, static_cast<uint32_t>(host_.size));
   }
   if (travels_narrow() && bucket.dtype == NORIA_FLOAT32) travel_narrow(collective_.parts.back());
 }
@@ -156,9 +157,10 @@ void Reducer::add_bucket(uint32_t index) {
 void Reducer::build_collective() {
   collective_.parts.clear();
   for (uint32_t b = 0; b < plan_.buckets.size() && !is_on_device(); ++b) add_bucket(b);
-  news_ = add_maximum(layout_of(buckets_bytes()).news, news_count());
+  const ArenaLayout layout = layout_of(buckets_bytes());
+  news_.numbers = add_maximum(collective_, arena_, layout.news, news_count());
   if (hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER))
-    hooks_verdict_ = add_maximum(layout_of(buckets_bytes()).hooks_verdict, 1);
+    news_.hooks_verdict = add_maximum(collective_, arena_, layout.hooks_verdict, 1);
   prepare(collective_, static_cast<uint32_t>(host_.size));
   // Steps of two reducers of one shape are told apart where ranks begin them in different order.
   Fingerprint fingerprint;
@@ -215,14 +217,6 @@ void Reducer::describe_buckets() {
                       .dtype = bucket.dtype,
                       .bytes = bucket.bytes});
   }
-}
-
-Gather Reducer::gather(Nanoseconds timeout) const {
-  return [this, timeout](const std::string& what,
-                         const std::string& bytes) -> Outcome<std::vector<std::string>> {
-    if (host_.control == nullptr) return std::vector<std::string>{bytes};
-    return host_.control->all_gather(what, bytes, now_ns() + timeout);
-  };
 }
 
 }  // namespace noria::bucketing

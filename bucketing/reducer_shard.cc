@@ -8,12 +8,8 @@
 
 namespace noria::bucketing {
 
-std::vector<uint64_t> Reducer::edges_of(const Bucket& bucket) const {
-  return shard_edges(bucket.numel, static_cast<uint32_t>(host_.size), dtype_bytes(bucket.dtype));
-}
-
 ArenaRange Reducer::own_shard(const Bucket& bucket) const {
-  const std::vector<uint64_t> edges = edges_of(bucket);
+  const std::vector<uint64_t> edges = shard_edges(bucket, static_cast<uint32_t>(host_.size));
   const auto rank = static_cast<size_t>(host_.rank);
   const uint64_t element = dtype_bytes(bucket.dtype);
   return {bucket.arena_offset + edges[rank] * element,
@@ -129,7 +125,7 @@ Outcome<Ok> Reducer::all_gather(std::byte* memory, uint64_t bytes,
   for (const Bucket& bucket : plan_.buckets) {
     const noria_dtype given = dtype.value_or(bucket.dtype);
     std::byte* const base = place_in(memory, bucket, given);
-    std::vector<uint64_t> edges = edges_of(bucket);
+    std::vector<uint64_t> edges = shard_edges(bucket, static_cast<uint32_t>(host_.size));
     const uint64_t first = edges[static_cast<size_t>(host_.rank)];
     gathering.parts.push_back({.in = base + first * dtype_bytes(given),
                                .out = base,
@@ -152,7 +148,8 @@ Outcome<Ok> Reducer::gather_on_device(std::byte* memory, std::optional<noria_dty
   for (const Bucket& bucket : plan_.buckets) {
     const noria_dtype given = dtype.value_or(bucket.dtype);
     if (bucket.numel != 0)
-      gatherings.push_back({place_in(memory, bucket, given), given, edges_of(bucket)});
+      gatherings.push_back({place_in(memory, bucket, given), given,
+                            shard_edges(bucket, static_cast<uint32_t>(host_.size))});
   }
   const auto gathered = [&]() -> Outcome<Ok> {
     NORIA_TRY(device_->gather(gatherings));

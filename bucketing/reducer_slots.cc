@@ -45,10 +45,10 @@ Outcome<Ok> Reducer::exchange_slots(const Plan& next, const Gather& ask_all) {
   const bool had_slots = slots_ != nullptr;
   slots_ = std::move(slots);
   if (is_same) return Ok{};
-  std::memcpy(arena.base() + bytes, news_, news_count() * sizeof(*news_));
+  std::memcpy(arena.base() + bytes, news_.numbers, news_count() * sizeof(*news_.numbers));
   for (uint32_t id = 0; id < tensors_.size() && !had_slots; ++id)
     if (!window_.used(id))
-      std::memcpy(room_for_result(id), arena_.base() + result_offsets_[id],
+      std::memcpy(room_for_result(id), arena_.base() + records_.result_offsets[id],
                   readiness_->home(id).bytes);
   arena_ = std::move(arena);
   return Ok{};
@@ -56,8 +56,8 @@ Outcome<Ok> Reducer::exchange_slots(const Plan& next, const Gather& ask_all) {
 
 // Of a tensor that this rank does not give: noria_grad_result() shows it after the step.
 std::byte* Reducer::room_for_result(uint32_t id) {
-  unclaimed_[id].resize(std::max<uint64_t>(readiness_->home(id).bytes, 1));
-  return unclaimed_[id].data();
+  records_.unclaimed[id].resize(std::max<uint64_t>(readiness_->home(id).bytes, 1));
+  return records_.unclaimed[id].data();
 }
 
 void Reducer::offer(uint32_t id, std::byte* memory, bool is_zero) {

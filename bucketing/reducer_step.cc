@@ -23,14 +23,14 @@ Outcome<Ok> Reducer::step_begin(bool accumulates) {
     return Failure{NORIA_E_STATE, "step " + std::to_string(step_ - 1) +
                                       " failed: call noria_reducer_reset() on every rank first"};
 
-  begun_ns_ = now_ns();
+  mode_.begun_ns = now_ns();
   has_results_.store(false, std::memory_order_relaxed);  // published by gate_.open()
   ended_.reset();
-  accumulates_ = accumulates;
-  is_shadow_ = false;
-  is_deferred_ = accumulates || is_learning_;
-  is_unusual_ =
-      is_deferred_ || arrival_ != nullptr || config_.is_nonfinite_error || slots_ != nullptr;
+  mode_.accumulates = accumulates;
+  mode_.is_shadow = false;
+  mode_.is_deferred = accumulates || is_learning_;
+  mode_.is_unusual =
+      mode_.is_deferred || arrival_ != nullptr || config_.is_nonfinite_error || slots_ != nullptr;
   readiness_->restart();
   if (hooks_ != nullptr) hooks_->restart(step_);
   if (arrival_ != nullptr) arrival_->restart();
@@ -42,19 +42,20 @@ Outcome<Ok> Reducer::step_begin(bool accumulates) {
 }
 
 void Reducer::start_collective() {
-  result_offsets_ = plan_.offsets;
+  records_.result_offsets = plan_.offsets;
   host_.open_steps->begin(this);
   times_.restart();  // published by gate_.open()
-  moved_before_ = moved_bytes();
+  mode_.moved_before = moved_bytes(*host_.engine);
   for (Part& part : collective_.parts) part.start_ns = part.end_ns = part.wire_ns = 0;
   if (is_on_device()) start_on_device();
   if (!config_.arena && !is_on_device())
     for (uint32_t id = 0; id < tensors_.size(); ++id)
-      is_delivered_[id].store(false, std::memory_order_relaxed);  // published by gate_.open()
+      records_.is_delivered[id].store(false,
+                                      std::memory_order_relaxed);  // published by gate_.open()
   for (uint32_t id = 0; id < tensors_.size() && config_.is_nonfinite_error; ++id)
-    is_nonfinite_[id].store(false, std::memory_order_relaxed);  // likewise
+    records_.is_nonfinite[id].store(false, std::memory_order_relaxed);  // likewise
   progress_.restart();
-  for (std::vector<std::byte>& result : unclaimed_) result = {};
+  for (std::vector<std::byte>& result : records_.unclaimed) result = {};
   if (slots_ != nullptr) slots_->restart();
   collective_.failure = {NORIA_OK, {}};
   // relaxed: published by submit().
@@ -72,7 +73,7 @@ std::string Reducer::owes() const {
   std::string running = hooks_ != nullptr ? hooks_->running() : std::string();
   if (!running.empty() || !gate_.is_open()) return running;
   std::vector<uint32_t> not_given;
-  for (uint32_t id = 0; id < tensors_.size() && !is_deferred_; ++id)
+  for (uint32_t id = 0; id < tensors_.size() && !mode_.is_deferred; ++id)
     if (readiness_->owed(id) != 0) not_given.push_back(id);
   if (!not_given.empty()) return "has not given " + names_of(not_given, tensors_);
   return "has not called noria_step_end()";
@@ -105,12 +106,12 @@ Outcome<Ok> Reducer::grad_ready(uint32_t id, const void* grad) {
   auto* const source = static_cast<std::byte*>(const_cast<void*>(grad));
   // step_end() writes the result where the gradient came from: the caller owns that memory.
   // relaxed: fire() publishes it.
-  if (!config_.arena) sources_[id].store(source, std::memory_order_relaxed);
+  if (!config_.arena) records_.sources[id].store(source, std::memory_order_relaxed);
   const Readiness::Fire fire = readiness.fire(id);
   if (fire == Readiness::Fire::late) [[unlikely]]
     return came_late(id, tensors_, *readiness_, config_.static_graph && !is_learning_);
   const bool is_last = fire == Readiness::Fire::last;
-  if (!is_last || is_unusual_) [[unlikely]]
+  if (!is_last || mode_.is_unusual) [[unlikely]]
     give_unusually(id, source, is_last);
   else if (config_.arena)
     take_stretches(home);
@@ -121,7 +122,7 @@ Outcome<Ok> Reducer::grad_ready(uint32_t id, const void* grad) {
 
 void Reducer::give_unusually(uint32_t id, std::byte* grad, bool is_last) {
   if (arrival_ != nullptr) arrival_->note(id);
-  if (!is_last || is_deferred_) return;
+  if (!is_last || mode_.is_deferred) return;
   if (config_.arena) grad = arena_.base() + readiness_->home(id).offset;
   look_for_nonfinite(id, grad);
   if (slots_ != nullptr) {
@@ -135,7 +136,7 @@ void Reducer::give_unusually(uint32_t id, std::byte* grad, bool is_last) {
 void Reducer::look_for_nonfinite(uint32_t id, const std::byte* grad) {
   const Tensor& tensor = tensors_[id];
   if (config_.is_nonfinite_error && !is_finite(tensor.dtype, grad, tensor.numel))
-    is_nonfinite_[id].store(true, std::memory_order_relaxed);  // read after gate_.close()
+    records_.is_nonfinite[id].store(true, std::memory_order_relaxed);  // read after gate_.close()
 }
 
 Outcome<Ok> Reducer::grad_unused(std::span<const uint32_t> ids) {
@@ -147,7 +148,7 @@ Outcome<Ok> Reducer::grad_unused(std::span<const uint32_t> ids) {
     if (!readiness_->close(id))
       return came_late(id, tensors_, *readiness_, config_.static_graph && !is_learning_);
     // Of what a static graph never uses start_collective() did.
-    if (!is_deferred_ && readiness_->expected(id) != 0)
+    if (!mode_.is_deferred && readiness_->expected(id) != 0)
       contribute(id, readiness_->fires(id) > 0 || window_.used(id));
   }
   return Ok{};
@@ -158,14 +159,14 @@ void Reducer::contribute(uint32_t id, bool is_used) {
   if (is_on_device()) return contribute_on_device(id, is_used);
   const Readiness::Home& home = readiness_->home(id);
   // relaxed: the fire that stored it was acquired.
-  std::byte* const grad =
-      config_.arena ? arena_.base() + home.offset : sources_[id].load(std::memory_order_relaxed);
+  std::byte* const grad = config_.arena ? arena_.base() + home.offset
+                                        : records_.sources[id].load(std::memory_order_relaxed);
   if (is_used) look_for_nonfinite(id, grad);
   if (slots_ != nullptr) return offer(id, is_used ? grad : room_for_result(id), !is_used);
   if (is_used && !config_.arena) return copy_in(id, grad);
   std::byte* const slot = arena_.base() + home.offset;
   if (!is_used) {
-    if (!kept_.empty()) kept_[id].assign(slot, slot + home.bytes);
+    if (!records_.kept.empty()) records_.kept[id].assign(slot, slot + home.bytes);
     std::memset(slot, 0, home.bytes);
   }
   take_stretches(home);

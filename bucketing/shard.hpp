@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "bucketing/kernels.hpp"
+#include "bucketing/plan.hpp"
 
 namespace noria::bucketing {
 
@@ -25,6 +27,9 @@ inline std::vector<uint64_t> shard_edges(uint64_t numel, uint32_t ranks, uint32_
   std::vector<uint64_t> edges;
   for (uint32_t rank = 0; rank <= ranks; ++rank) edges.push_back(std::min(rank * length, numel));
   return edges;
+}
+inline std::vector<uint64_t> shard_edges(const Bucket& bucket, uint32_t ranks) {
+  return shard_edges(bucket.numel, ranks, dtype_bytes(bucket.dtype));
 }
 
 }  // namespace noria::bucketing

@@ -63,4 +63,12 @@ uint64_t TensorTable::hash(uint32_t first, uint32_t count) const {
   return hash;
 }
 
+std::vector<PlanTensor> plan_tensors(const TensorTable& tensors) {
+  std::vector<PlanTensor> planned;
+  planned.reserve(tensors.size());
+  for (uint32_t id = 0; id < tensors.size(); ++id)
+    planned.push_back({.numel = tensors[id].numel, .dtype = tensors[id].dtype});
+  return planned;
+}
+
 }  // namespace noria::bucketing

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bucketing/failure.hpp"
+#include "bucketing/plan.hpp"
 
 namespace noria::bucketing {
 
@@ -47,5 +48,8 @@ class TensorTable {
   std::unordered_map<std::string, uint32_t> ids_;
   uint64_t bytes_ = 0;
 };
+
+// As the planner takes them.
+std::vector<PlanTensor> plan_tensors(const TensorTable& tensors);
 
 }  // namespace noria::bucketing
