@@ -78,7 +78,7 @@ bool Reducer::observes() const {
 Outcome<double> Reducer::probe_us(uint64_t bytes) {
   if (!is_on_device()) return ring_probe_us(host_, arena_, collective_.timeout_ns, bytes);
   NORIA_TRY_ASSIGN(const DeviceMemory memory, DeviceMemory::allocate(*host_.device.device, bytes));
-  const auto took = median_us([&]() -> Outcome<double> {
+  auto took = median_us([&]() -> Outcome<double> {
     NORIA_TRY(device_->start_probe(memory.pointer(), bytes));
     NORIA_TRY(wait_for_results());
     return device_->probe_us();
