@@ -1,6 +1,7 @@
 // When a step could end at best over a link that was measured, in a model without a clock.
 //
-// A transfer takes the share of one all-reduce of everything, `flat_ms`, that its bytes have of all.
+// A transfer takes the share of `flat_ms`, one all-reduce of everything, that its bytes have of all
+// bytes.
 //
 // Threads: any thread.
 #pragma once
