@@ -112,6 +112,7 @@ class DeviceRank {
   // In an order that `seed` decides, from several threads and streams.
   void give_all(uint64_t step, uint64_t seed, unsigned threads = 1) {
     const std::vector<uint32_t> order = random_order(model.size(), seed);
+    standin::hand_over();  // the threads begin behind what this one has seen
     std::vector<std::thread> givers;
     for (unsigned t = 0; t < threads; ++t)
       givers.emplace_back([&, t] {
