@@ -1,5 +1,7 @@
 #include "bucketing/nccl_collective.hpp"
 
+#include <sched.h>
+
 #include <cstddef>
 #include <type_traits>
 #include <utility>
@@ -99,7 +101,7 @@ void NcclCollective::abort() {
   if (is_over_.exchange(true) || comm_ == nullptr) return;
   const Nanoseconds until = now_ns() + kComesOut;
   const Pause pause;
-  while (is_inside_.load() && now_ns() < until) pause.take();
+  while (inside_.is_taken() && now_ns() < until) pause.take();
   const auto current = options_.device->make_current();
   // It frees the communicator whatever it answers.
   if (const auto ended = options_.nccl->ask<&NcclSymbols::comm_abort>(comm_); !ended)
@@ -139,9 +141,12 @@ Outcome<Ok> NcclCollective::settle(const Outcome<bool>& answer, Nanoseconds dead
   }
 }
 
-Outcome<Ok> NcclCollective::look() const {
+Outcome<Ok> NcclCollective::look() {
+  if (!inside_.try_take()) return Ok{};
   nccl::Result state = nccl::Result::success;
-  NORIA_TRY(options_.nccl->call<&NcclSymbols::comm_get_async_error>(comm_, &state));
+  const auto asked = options_.nccl->call<&NcclSymbols::comm_get_async_error>(comm_, &state);
+  inside_.leave();
+  NORIA_TRY(asked);
   if (state == nccl::Result::success || state == nccl::Result::in_progress) return Ok{};
   return options_.nccl->failed("NCCL", state);
 }
@@ -149,9 +154,9 @@ Outcome<Ok> NcclCollective::look() const {
 // ---- operations ---------------------------------------------------------------------------------
 
 bool NcclCollective::step_in() {
-  is_inside_.store(true);
+  while (!inside_.try_take()) ::sched_yield();  // for one question of the watch's
   if (!is_over_.load()) return true;
-  is_inside_.store(false);
+  inside_.leave();
   return false;
 }
 
@@ -162,7 +167,7 @@ Outcome<Ok> NcclCollective::launch(DeviceOperation& pair, Enqueue enqueue) {
   const Outcome<bool> answer = enqueue();
   Outcome<Ok> enqueued = Ok{};
   if (!answer || !*answer) enqueued = settle(answer, now_ns() + options_.timeout, nullptr);
-  step_out();
+  inside_.leave();
   NORIA_TRY(enqueued);
   NORIA_TRY(pair.done.record(stream_.handle()));
   operations_.launched();
@@ -242,7 +247,7 @@ void* NcclCollective::register_memory(cuda::Pointer memory, size_t bytes) {
   void* handle = nullptr;
   const auto registered = options_.nccl->call<&NcclSymbols::comm_register>(
       comm_, reinterpret_cast<void*>(memory), bytes, &handle);
-  step_out();
+  inside_.leave();
   if (registered) return handle;
   log(LogLevel::info, "%s: %s", options_.device->name().c_str(), registered.failure().text.c_str());
   return nullptr;
@@ -251,7 +256,7 @@ void* NcclCollective::register_memory(cuda::Pointer memory, size_t bytes) {
 void NcclCollective::deregister_memory(void* handle) {
   if (handle == nullptr || !step_in()) return;  // with the communicator its registrations are gone
   const auto forgotten = options_.nccl->call<&NcclSymbols::comm_deregister>(comm_, handle);
-  step_out();
+  inside_.leave();
   if (!forgotten)
     log(LogLevel::info, "%s: %s", options_.device->name().c_str(),
         forgotten.failure().text.c_str());

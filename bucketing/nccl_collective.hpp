@@ -30,6 +30,7 @@
 #include "bucketing/cuda_stream.hpp"
 #include "bucketing/device_operations.hpp"
 #include "bucketing/nccl_api.hpp"
+#include "bucketing/seat.hpp"
 
 namespace noria::bucketing {
 
@@ -91,8 +92,8 @@ class NcclCollective {
   void deregister_memory(void* handle);
 
   // ---- the watch's, and its owner's when that is gone
-  // What NCCL found since; OK while all is well.
-  Outcome<Ok> look() const;
+  // What NCCL found since; OK while all is well, or while a launcher is in NCCL and sees to it.
+  Outcome<Ok> look();
   DeviceOperations& operations() { return operations_; }
   // Ends what is under way: from now on operations answer ABORTED. A call of NCCL's that a launcher
   // is in may go on for a second before.
@@ -111,17 +112,18 @@ class NcclCollective {
   Outcome<Ok> launch(DeviceOperation& pair, Enqueue enqueue);
   template <class EnqueueBlock>
   Outcome<bool> enqueue_blocks(EnqueueBlock enqueue_block);
-  bool step_in();
-  void step_out() { is_inside_.store(false); }
+  bool step_in() NORIA_TRY_ACQUIRE(true, inside_);
 
   const Options options_;
   const Owner owner_;
   nccl::Comm comm_ = nullptr;
   CudaStream stream_;
   DeviceOperations operations_;
-  // Who launches says that it is in NCCL, then looks whether all is over; who aborts says so, then
-  // looks whether somebody is in: sequentially consistent, so that one of the two sees the other.
-  std::atomic<bool> is_inside_{false};
+  // Whoever is in NCCL: one thread at a time. A question about a communicator that does not block
+  // takes back what NCCL began for it, and two at once would take it back twice. Who launches sits
+  // down, then looks whether all is over; who aborts says so, then looks whether somebody sits:
+  // sequentially consistent, so that one of the two sees the other.
+  Seat inside_;
   std::atomic<bool> is_over_{false};
 };
 

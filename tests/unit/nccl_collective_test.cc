@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "bucketing/comm_device.hpp"
 #include "bucketing/control_wire.hpp"
@@ -74,6 +76,27 @@ TEST_F(NcclCollectiveTest, After_an_abort_operations_answer_so) {
   ASSERT_FALSE(launched);
   expect(launched.failure(), NORIA_E_ABORTED, "was aborted");
   nccl->leave(now_ns());
+}
+
+TEST_F(NcclCollectiveTest, Whoever_looks_leaves_a_launcher_alone) {
+  const auto nccl = join();
+  ASSERT_NE(nccl, nullptr);
+  const auto current = device_->make_current();
+  const auto memory = DeviceMemory::allocate(*device_, 64);
+  ASSERT_TRUE(memory);
+  void* const at = reinterpret_cast<void*>(memory->pointer());
+  std::atomic<bool> is_over{false};
+  std::thread watch([&] {
+    while (!is_over.load()) EXPECT_TRUE(nccl->look());
+  });
+  for (int i = 0; i < 500; ++i) {
+    DeviceOperation& pair = nccl->begin();
+    EXPECT_TRUE(pair.ready.record(nccl->stream().handle()));
+    EXPECT_TRUE(nccl->all_reduce(pair, {.in = at, .out = at, .count = 1}));
+  }
+  is_over.store(true);
+  watch.join();
+  // Expect: no violation, as after each test: the stand-in says who asked beside the launcher.
 }
 
 TEST_F(NcclCollectiveTest, A_group_that_was_begun_is_ended_whatever_failed) {

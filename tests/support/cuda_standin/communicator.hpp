@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/cuda_standin/collective_launch.hpp"
@@ -43,6 +44,7 @@ struct Communicator {
   std::vector<OperationRef> launched;
   // Of one that does not block: what has been begun but stands on no stream yet.
   std::vector<std::function<void()>> begun;
+  std::thread::id begun_by;
   int polls_left = 0;
   std::map<void*, Access> registered;
 

@@ -47,6 +47,7 @@ int begin(const CommunicatorRef& communicator, Stream* stream, std::vector<Colle
     return kNcclSuccess;
   }
   communicator->polls_left = static_cast<int>(machine.random() % 3);
+  communicator->begun_by = std::this_thread::get_id();
   Communicator* const at = communicator.get();
   communicator->begun.push_back(
       [at, stream, parts] { launch(communicators().at(at), stream, parts); });

@@ -223,6 +223,11 @@ int ncclCommGetAsyncError(void* comm, int* error) {
   if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, "ncclCommGetAsyncError", comm);
   if (found == nullptr) return kNcclInvalidArgument;
+  // NCCL ends what it began when it is asked, which two threads must not do at once.
+  if (!found->begun.empty() && found->begun_by != std::this_thread::get_id())
+    call.machine().violation(
+        say("ncclCommGetAsyncError of rank %zu while another thread's operation is in progress",
+            found->rank));
   *error = state_of(found.get());
   return kNcclSuccess;
 }
