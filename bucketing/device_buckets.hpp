@@ -23,7 +23,8 @@
 // bucket, to see whose turn it is, and for a stream that the bucket has no room for.
 //
 // Threads: note(), leave_out() and on_complete() any thread, several at once, for a tensor or
-// bucket one at a time; publish() and is_published() likewise, once a bucket is launched; the rest
+// bucket one at a time; launch_complete() any thread; publish() and is_published() likewise, once a
+// bucket is launched; the rest
 // one at a time and never beside them.
 #pragma once
 
@@ -89,6 +90,8 @@ class DeviceBuckets {
   Outcome<Ok> leave_out(uint32_t id, const ArenaRange& range);
   // All gradients of the bucket are noted, or left out.
   NORIA_HOT Outcome<Ok> on_complete(uint32_t bucket);
+  // Launches what is complete if it is the step's turn, as it may be since the last one was.
+  Outcome<Ok> launch_complete();
 
   bool is_launched(uint32_t bucket) const;
   // The results of a bucket that is launched, or of one before: `consumer` sees them in what it is
@@ -171,7 +174,6 @@ class DeviceBuckets {
   void point_at(uint32_t id, cuda::Pointer address);
   NORIA_COLD Outcome<Ok> wait_now(cuda::Stream producer);
 
-  Outcome<Ok> launch_complete();
   Outcome<Ok> launch_row() NORIA_REQUIRES(seat_);
   NORIA_HOT Outcome<Ok> launch(uint32_t index) NORIA_REQUIRES(seat_);
   NORIA_HOT Outcome<Ok> reduce(Travelling& bucket, cuda::Pointer place) NORIA_REQUIRES(seat_);

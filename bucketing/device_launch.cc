@@ -114,7 +114,8 @@ Outcome<Ok> DeviceBuckets::launch_complete() {
   uint32_t next = 0;
   do {
     if (!seat_.try_take()) return Ok{};
-    // What is complete before is launched with the next bucket, or by finish().
+    // What is complete before is launched with the next bucket, by whoever waits for its result, or
+    // by finish().
     const bool is_turn = turn_.steps->is_first(turn_.step);
     Outcome<Ok> launched = Ok{};
     if (is_turn) launched = lost_ ? Outcome<Ok>(*lost_) : launch_row();

@@ -195,6 +195,7 @@ class Reducer final : private OpenStep {
   Outcome<bool> wait_for_device(Outcome<bool> (DeviceBuckets::*is_over)() const,
                                 Nanoseconds deadline) const;
   Outcome<Ok> wait_for_results() const;
+  Outcome<Ok> show_on_device(Consumer consumer) const;
   Outcome<const void*> device_result(uint32_t id, Consumer consumer);
   Outcome<const void*> early_device_result(uint32_t id, Nanoseconds timeout, Consumer consumer);
 

@@ -115,6 +115,13 @@ Outcome<Ok> Reducer::finish_on_device(Consumer consumer) {
   return host_.engine->failed() ? host_.engine->failure() : ended;
 }
 
+// The results of the step that has ended, to whoever asks.
+Outcome<Ok> Reducer::show_on_device(Consumer consumer) const {
+  NORIA_TRY(device_->show_results(consumer));
+  if (consumer) return Ok{};
+  return wait_for_results();
+}
+
 // Of the step that has ended. In copy mode there is no other copy than the caller's.
 Outcome<const void*> Reducer::device_result(uint32_t id, Consumer consumer) {
   if (!config_.arena && !window_.used(id))
@@ -122,8 +129,7 @@ Outcome<const void*> Reducer::device_result(uint32_t id, Consumer consumer) {
                    "tensor " + tensors_.describe(id) +
                        ": this rank gave no gradient of it, so that its average has no place on "
                        "the device: give one of zeros, or set arena to 1"};
-  NORIA_TRY(device_->show_results(consumer));
-  if (!consumer) NORIA_TRY(wait_for_results());
+  NORIA_TRY(show_on_device(consumer));
   if (config_.arena) return gradients() + records_.result_offsets[id];
   return reinterpret_cast<const void*>(device_->given(id));
 }
@@ -142,7 +148,12 @@ Outcome<const void*> Reducer::early_device_result(uint32_t id, Nanoseconds timeo
       if (!gate_.is_open()) return ended_meanwhile(id, tensors_);
       if (host_.engine->failed()) return host_.engine->failure();
       if (now_ns() >= deadline) return no_result_yet(id, bound);
-      ::nanosleep(&kLook, nullptr);
+      // It may be complete since before its step's turn came, which nobody announces.
+      if (const Outcome<Ok> launched = device_->launch_complete(); !launched) {
+        lose_device(launched.failure());
+        return launched.failure();
+      }
+      if (!device_->is_launched(bucket)) ::nanosleep(&kLook, nullptr);
     }
     if (const Outcome<Ok> published = device_->publish(bucket, consumer); !published) {
       lose_device(published.failure());

@@ -37,7 +37,7 @@ Outcome<Ok> check_turn(const OpenSteps& open, const OpenStep* mine, uint64_t ste
 Outcome<noria_step_info> Reducer::step_end(Consumer consumer) {
   NORIA_TRY(refuse_in(hooks_.get(), "noria_step_end()"));
   if (phase_ != Phase::open && ended_) {
-    if (is_on_device() && ended_->is_ok()) NORIA_TRY(device_->show_results(consumer));
+    if (is_on_device() && ended_->is_ok()) NORIA_TRY(show_on_device(consumer));
     return *ended_;
   }
   if (phase_ != Phase::open) return Failure{NORIA_E_STATE, "noria_step_end() with no step open"};

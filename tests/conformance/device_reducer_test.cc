@@ -182,6 +182,19 @@ TEST_P(DeviceReducer, A_result_is_there_for_a_stream_before_the_step_ends) {
   });
 }
 
+TEST_P(DeviceReducer, A_step_that_is_ended_again_shows_its_results_to_whoever_asks) {
+  run_device_job(2, 4, small_model(), device_config(GetParam()), [](DeviceRank& mine) {
+    seal(mine);
+    mine.begin();
+    mine.give_all(0, 1);
+    expect_ok(mine.end());
+    expect_ok(noria_step_end(mine.reducer, nullptr, nullptr));
+    // Expect: the host, which waited, may look.
+    for (const uint32_t id : {kA, kB, kC, kD})
+      standin::host_reads("a look at a result", {mine.address(id), mine.bytes(id)});
+  });
+}
+
 TEST(DeviceReducerCopies, Gradients_may_lie_elsewhere_in_each_step) {
   run_device_job(2, 8, small_model(), device_config(false), [](DeviceRank& mine) {
     seal(mine);
@@ -371,6 +384,9 @@ TEST_P(DeviceReducer, Two_reducers_whose_steps_are_open_at_once_are_sent_one_aft
         mine.give_all(step, step);
         if (rank == 1) give_other();
         expect_ok(mine.end());
+        // Expect: its turn has come, though nothing more is given.
+        const void* result = nullptr;
+        if (step == 1) expect_ok(noria_grad_result(second, other, &to, 3'000, &result));
         expect_ok(noria_step_end(second, &to, nullptr));
         mine.expect_results(step);
         EXPECT_EQ(mine.on.read<float>(mine.consumer, address, 1)[0], 2);
