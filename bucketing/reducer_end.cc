@@ -249,7 +249,9 @@ void Reducer::finish_buckets(uint32_t end) {
     }
     // release: what was given; pairs with acquire in the engine.
     progress_.is_waited_for.store(true, std::memory_order_release);
-    const bool is_over = host_.engine->wait(collective_, now_ns() + kLook);
+    host_.engine->wake();  // all may have been given long ago: what others owe counts from here
+    bool is_over = false;
+    while (!is_over && !has_result(b)) is_over = host_.engine->wait(collective_, now_ns() + kLook);
     progress_.is_waited_for.store(false, std::memory_order_relaxed);
     if (is_over && collective_.failure.code != NORIA_OK) return;
   }

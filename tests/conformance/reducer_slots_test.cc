@@ -2,8 +2,10 @@
 // caller may count on meanwhile.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
 #include <random>
+#include <thread>
 
 #include "tests/support/rank_reducer.hpp"
 #include "tests/support/thread_ranks.hpp"
@@ -197,6 +199,29 @@ TEST(Slots, A_failed_communicator_ends_a_step_in_which_gradients_wait) {
     for (const uint32_t id : {kA, kB, kC}) expect_ok(mine.fire(id, 3));
     if (rank == 1) ranks.host(1).engine->fail({NORIA_E_PEER, "rank 0 is gone"});
     expect_failure(mine.reducer.step_end(), NORIA_E_PEER, "rank 0 is gone");
+  });
+}
+
+// It gave all long ago, perhaps, and the engine counts from the last news of its own side.
+TEST(Slots, A_wait_for_others_is_news_when_it_begins) {
+  ThreadRanks ranks(2);
+  std::atomic<uint64_t> wakes_before{0};
+  ranks.run([&](int32_t rank) {
+    RankReducer mine(ranks.host(rank), config_of(1), four());
+    expect_ok(mine.reducer.seal());
+    expect_ok(mine.reducer.step_begin());
+    if (rank == 0) {
+      for (const uint32_t id : {kD, kC, kB, kA}) expect_ok(mine.fire(id, 1));
+      wakes_before = ranks.wakes(0) + 1;
+    } else {
+      // Expect: of the other's step_end(), though nothing has ended and it has nothing to send.
+      const Nanoseconds deadline = now_ns() + 20_s;
+      while ((wakes_before == 0 || ranks.wakes(0) < wakes_before) && now_ns() < deadline)
+        std::this_thread::yield();
+      EXPECT_GE(ranks.wakes(0), wakes_before);
+      for (const uint32_t id : {kD, kC, kB, kA}) expect_ok(mine.fire(id, 1));
+    }
+    expect_ok(mine.reducer.step_end());
   });
 }
 
