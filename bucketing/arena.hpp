@@ -19,10 +19,9 @@
 
 namespace noria::bucketing {
 
-// Behind the buckets lies the news, then what the hooks say, then the narrow image of the buckets,
-// element for element.
+// Behind the buckets lies the news, then the narrow image of the buckets, element for element.
 struct ArenaLayout {
-  uint64_t news = 0, hooks_verdict = 0, wire = 0;  // offsets
+  uint64_t news = 0, wire = 0;  // offsets
   uint64_t bytes = 0;
 };
 

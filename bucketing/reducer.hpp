@@ -13,8 +13,8 @@
 // leaving the others to wait: the step runs to its end everywhere and fails on all ranks alike. The
 // communicator stays good. A failure of the communicator is for good.
 //
-// Where a user's hook sees buckets (bucket_hooks.hpp), the step has one part more, behind the news:
-// a verdict on what the hooks said of the results.
+// Where a user's hook sees results (bucket_hooks.hpp), the control plane carries what it said of
+// them, behind the news: a long ring cannot end a bucket while a part that waits for it lies behind.
 //
 // Threads: add(), set_hook(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
 // last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any thread, several at
@@ -172,8 +172,7 @@ class Reducer final : private OpenStep {
   Outcome<Ok> finish(bool was_reset, Consumer consumer);
   Outcome<Ok> check_results() const;
   void tell_news(const Complaints& complaints);
-  void tell_hooks_verdict(const Complaints& complaints);
-  void release_part(size_t part);
+  bool shows_results() const;
   Outcome<Ok> judge(Complaints mine) const;
   bool looks_at_results() const;
   void finish_buckets(uint32_t end);

@@ -133,7 +133,6 @@ Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
   Outcome<Ok> is_over_on_device = Ok{};
   if (is_on_device()) is_over_on_device = finish_on_device(consumer);
   if (progress_.is_good && looks_at_results()) finish_buckets(buckets());
-  tell_hooks_verdict(complaints);
   // release: what was given; pairs with acquire in the engine.
   progress_.is_waited_for.store(true, std::memory_order_release);
   // One rank has the results already: its gradients.
@@ -191,24 +190,13 @@ void Reducer::tell_news(const Complaints& complaints) {
   news_.numbers[StepNews::kLive] = mode_.is_shadow && !window_.is_any_used() ? 0 : 1;
   for (uint32_t id = 0; id < tensors_.size() && keeps_; ++id)
     news_.numbers[StepNews::kUsed + id] = window_.used(id) ? 1 : 0;
-  release_part(plan_.buckets.size());
-}
-
-// The second half of the news, once this rank's hooks have seen all results.
-void Reducer::tell_hooks_verdict(const Complaints& complaints) {
-  if (news_.hooks_verdict == nullptr) return;
-  *news_.hooks_verdict = complaints.is_any() ? 0 : verdict_of({.hook = hooks_->complaint()});
-  release_part(plan_.buckets.size() + 1);
-}
-
-// A part that no tensor overlaps is in place.
-void Reducer::release_part(size_t part) {
   for (uint32_t s = news_.first_segment; s < readiness_->stretches(); ++s) {
-    if (readiness_->bucket_of(s) != part) continue;
     readiness_->take(s);
     if (hooks_ != nullptr) hooks_->open(s);
   }
 }
+
+bool Reducer::shows_results() const { return hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER); }
 
 void Reducer::put_back_unused() {
   for (uint32_t id = 0; id < records_.kept.size(); ++id) {
@@ -219,22 +207,28 @@ void Reducer::put_back_unused() {
   }
 }
 
-// All ranks share the verdict, so that either none of them or every one asks for the reasons.
+// All ranks share the verdict, so that either none of them or every one asks for the reasons. What
+// hooks say of results comes after it, and is asked for wherever there are such hooks.
 Outcome<Ok> Reducer::judge(Complaints mine) const {
   if (collective_.failure.code != NORIA_OK) return collective_.failure;
-  const int32_t verdict = std::max(news_.numbers[StepNews::kVerdict],
-                                   news_.hooks_verdict != nullptr ? *news_.hooks_verdict : 0);
-  if (verdict == 0) return Ok{};
-  if (news_.hooks_verdict != nullptr && !mine.was_reset) mine.hook = hooks_->complaint();
+  int32_t verdict = news_.numbers[StepNews::kVerdict];
+  if (verdict == 0 && !shows_results()) return Ok{};
+  if (shows_results() && !mine.was_reset) mine.hook = hooks_->complaint();
   NORIA_TRY_ASSIGN(const auto descriptions, gather_among(host_, collective_.timeout_ns)(
                                                 "step verdict", describe(mine, tensors_)));
+  if (verdict == 0) {
+    if (std::all_of(descriptions.begin(), descriptions.end(),
+                    [](const std::string& description) { return description.empty(); }))
+      return Ok{};
+    verdict = verdict_of({.hook = HookComplaint{}});
+  }
   return compose_failure(verdict, step_, descriptions);
 }
 
 // A shard stays where it is.
 bool Reducer::looks_at_results() const {
-  return (!config_.arena && !config_.is_sharded && !is_on_device()) ||
-         news_.hooks_verdict != nullptr || config_.is_nonfinite_error;
+  return (!config_.arena && !config_.is_sharded && !is_on_device()) || shows_results() ||
+         config_.is_nonfinite_error;
 }
 
 // A bucket's results are seen to as soon as they are there, while later buckets are on the wire. If

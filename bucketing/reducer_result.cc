@@ -16,7 +16,7 @@ Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout, Consumer 
                    "where they are"};
   if (gate_.enter_any()) {
     const LeaveOnExit inside{gate_};
-    if (!mode_.accumulates && hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER))
+    if (!mode_.accumulates && shows_results())
       return Failure{NORIA_E_STATE, "a hook sees results first: they come with noria_step_end()"};
     if (!mode_.accumulates)
       return is_on_device() ? early_device_result(id, timeout, consumer)

@@ -117,8 +117,7 @@ std::byte* Reducer::place_of(uint32_t bucket) const {
 // `buckets` bytes of them, or of their slots.
 ArenaLayout Reducer::layout_of(uint64_t buckets) const {
   ArenaLayout layout{.news = buckets};
-  layout.hooks_verdict = align_up(buckets + news_count() * sizeof(*news_.numbers), kBucketAlign);
-  layout.wire = layout.hooks_verdict + kBucketAlign;
+  layout.wire = align_up(buckets + news_count() * sizeof(*news_.numbers), kBucketAlign);
   layout.bytes = layout.wire;
   if (travels_narrow())
     layout.bytes += buckets / dtype_bytes(NORIA_FLOAT32) * dtype_bytes(config_.wire_dtype);
@@ -153,14 +152,11 @@ void Reducer::add_bucket(uint32_t index) {
 }
 
 // The buckets in launch order, unless they travel by the device, then the news, which lie behind
-// them in the arena, then the hooks' verdict.
+// them in the arena.
 void Reducer::build_collective() {
   collective_.parts.clear();
   for (uint32_t b = 0; b < plan_.buckets.size() && !is_on_device(); ++b) add_bucket(b);
-  const ArenaLayout layout = layout_of(buckets_bytes());
-  news_.numbers = add_maximum(collective_, arena_, layout.news, news_count());
-  if (hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER))
-    news_.hooks_verdict = add_maximum(collective_, arena_, layout.hooks_verdict, 1);
+  news_.numbers = add_maximum(collective_, arena_, layout_of(buckets_bytes()).news, news_count());
   prepare(collective_, static_cast<uint32_t>(host_.size));
   // Steps of two reducers of one shape are told apart where ranks begin them in different order.
   Fingerprint fingerprint;

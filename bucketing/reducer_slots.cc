@@ -92,7 +92,7 @@ void Reducer::fill(const BucketSlots::Piece& piece) {
 
 // Inside the gate. A hook that sees results runs in step_end() only.
 void Reducer::finish_ended_buckets() {
-  if (hooks_ != nullptr && hooks_->has(NORIA_HOOK_AFTER)) return;
+  if (shows_results()) return;
   // acquire, and release below: each goes on where the one before stopped.
   if (progress_.is_finishing.exchange(true, std::memory_order_acquire)) return;
   for (uint32_t b = progress_.finished.load(std::memory_order_relaxed);

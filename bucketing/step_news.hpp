@@ -14,8 +14,7 @@ struct StepNews {
   static constexpr uint32_t kVerdict = 0, kLive = 1, kUsed = 2;
 
   int32_t* numbers = nullptr;
-  int32_t* hooks_verdict = nullptr;  // a part of its own behind them; null: no hook sees results
-  uint32_t first_segment = 0;        // to the last; and stretches, as Readiness counts them
+  uint32_t first_segment = 0;  // to the last; and stretches, as Readiness counts them
 
   // After the step, by any rank.
   bool is_used(uint32_t id) const { return numbers[kUsed + id] != 0; }

@@ -42,12 +42,13 @@ double wanted(const RankOfJob& mine, const Tensor& tensor, uint64_t index) {
 class HooksTest : public testing::TestWithParam<JobConfig> {};
 INSTANTIATE_TEST_SUITE_P(Ways, HooksTest,
                          testing::Values(JobConfig{}, JobConfig{.arena = false},
+                                         JobConfig{.arena = false, .max_in_flight = 1},
                                          JobConfig{.plan = NORIA_PLAN_STRICT},
                                          JobConfig{.order = NORIA_ORDER_ARRIVAL},
                                          JobConfig{.wire_dtype = NORIA_BFLOAT16}));
 
 TEST_P(HooksTest, Change_gradients_and_results_on_all_ranks) {
-  for (const int32_t size : {1, 2, 3}) {
+  for (const int32_t size : {1, 2, 3, 5}) {
     const noria_unique_id id = make_job_id();
     run_ranks(size, [&](int32_t rank, Wire&) {
       RankOfJob mine(id, rank, size, model(), GetParam());
