@@ -13,8 +13,8 @@
 // leaving the others to wait: the step runs to its end everywhere and fails on all ranks alike. The
 // communicator stays good. A failure of the communicator is for good.
 //
-// Where a user's hook sees results (bucket_hooks.hpp), the control plane carries what it said of
-// them, behind the news: a long ring cannot end a bucket while a part that waits for it lies behind.
+// What a user's hook says of results (bucket_hooks.hpp) the control plane carries, behind the news:
+// a long ring cannot end a bucket while a part that waits for it lies behind.
 //
 // Threads: add(), set_hook(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
 // last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any thread, several at
