@@ -80,7 +80,7 @@ std::vector<Operation> gpu_operations() {
        .is_on_gpu = true},
       {.name = "gpu_bucket_200",
        .what = "the one that completes a bucket of 200 tensors: waits, packing, NCCL, unpacking",
-       .count = 40,
+       .count = 16,
        .run = [](uint64_t n) { run_on_gpu(Measured::bucket, n); },
        .is_on_gpu = true},
   };
