@@ -189,7 +189,8 @@ class Reducer final : private OpenStep {
   void start_on_device();
   void contribute_on_device(uint32_t id, bool is_used);
   void launch_on_device(uint32_t bucket);
-  Outcome<Ok> finish_on_device(Consumer consumer);
+  Outcome<Ok> launch_rest(Consumer consumer);
+  Outcome<Ok> finish_on_device(const Outcome<Ok>& launched, Consumer consumer);
   NORIA_COLD void lose_device(const Failure& failure);
   Outcome<bool> wait_for_device(Outcome<bool> (DeviceBuckets::*is_over)() const,
                                 Nanoseconds deadline) const;
@@ -233,8 +234,9 @@ class Reducer final : private OpenStep {
   std::unique_ptr<Readiness> readiness_;
   Collective collective_;
   StepNews news_;
-  std::unique_ptr<DeviceBuckets> device_;  // null: gradients lie on the host
-  std::unique_ptr<BucketHooks> hooks_;     // null: none was set
+  std::unique_ptr<DeviceBuckets> device_;    // null: gradients lie on the host
+  std::atomic<bool> is_device_lost_{false};  // for good; the engine hears of it, and fails later
+  std::unique_ptr<BucketHooks> hooks_;       // null: none was set
   StepProgress progress_;
   GradientRecords records_;
   std::unique_ptr<BucketSlots> slots_;  // null: each bucket has its own place

@@ -20,6 +20,8 @@ void Reducer::start_on_device() {
 
 // The first of a communicator's failures counts, for all ranks and for good.
 void Reducer::lose_device(const Failure& failure) {
+  // relaxed: read by who calls next, or once the gate is closed.
+  is_device_lost_.store(true, std::memory_order_relaxed);
   host_.engine->fail({failure.code, "rank " + std::to_string(host_.rank) + ", step " +
                                         std::to_string(step_) + ": " + failure.text});
 }
@@ -61,7 +63,7 @@ void Reducer::contribute_on_device(uint32_t id, bool is_used) {
 }
 
 void Reducer::launch_on_device(uint32_t bucket) {
-  if (host_.engine->failed()) return;
+  if (host_.engine->failed() || is_device_lost_.load(std::memory_order_relaxed)) return;
   if (const Outcome<Ok> launched = device_->on_complete(bucket); !launched)
     lose_device(launched.failure());
 }
@@ -96,17 +98,27 @@ Outcome<Ok> Reducer::wait_for_results() const {
                      std::to_string(bound / 1'000'000) + " ms"};
 }
 
+Outcome<Ok> Reducer::launch_rest(Consumer consumer) {
+  if (host_.engine->failed()) return host_.engine->failure();
+  // relaxed: the gate is closed.
+  if (is_device_lost_.load(std::memory_order_relaxed))
+    return Failure{NORIA_E_DEVICE, "the device was lost in this step"};
+  const Outcome<Ok> launched = device_->finish(consumer);
+  if (!launched) lose_device(launched.failure());
+  return launched;
+}
+
 // The news may have gone round before the device failed.
-Outcome<Ok> Reducer::finish_on_device(Consumer consumer) {
+Outcome<Ok> Reducer::finish_on_device(const Outcome<Ok>& launched, Consumer consumer) {
   if (host_.engine->failed()) return host_.engine->failure();
   const auto ended = [&]() -> Outcome<Ok> {
-    NORIA_TRY(device_->finish(consumer));
+    NORIA_TRY(launched);
     if (consumer) return Ok{};
     NORIA_TRY(wait_for_results());
     return device_->read_times();
   }();
   if (ended) return ended;
-  lose_device(ended.failure());
+  if (launched) lose_device(ended.failure());
   // Whose failure counts rank 0 says: at once, or after it has looked for who died first.
   constexpr Nanoseconds kPatience = 5_s;
   constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 1'000'000};

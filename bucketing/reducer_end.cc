@@ -128,10 +128,13 @@ Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
   if (slots_ != nullptr) finish_buckets(slots_->first_of_last());
   // A hook that sees what is sent has seen all of it by now.
   const Complaints complaints = complaints_of_step(was_reset);
-  tell_news(complaints);
-  if (host_.size > 1) host_.engine->wake();
   Outcome<Ok> is_over_on_device = Ok{};
-  if (is_on_device()) is_over_on_device = finish_on_device(consumer);
+  if (is_on_device()) is_over_on_device = launch_rest(consumer);
+  // The news of a rank whose device is lost would make the step good on others, until they hear of
+  // it: without them it ends by the communicator's failure.
+  if (host_.size == 1 || !is_device_lost_.load(std::memory_order_relaxed)) tell_news(complaints);
+  if (host_.size > 1) host_.engine->wake();
+  if (is_on_device()) is_over_on_device = finish_on_device(is_over_on_device, consumer);
   if (progress_.is_good && looks_at_results()) finish_buckets(buckets());
   // release: what was given; pairs with acquire in the engine.
   progress_.is_waited_for.store(true, std::memory_order_release);
