@@ -81,7 +81,7 @@ bool DeviceBuckets::is_packed(const Bucket& bucket) const {
          op() != config_.op;
 }
 
-// NCCL's own average divides the sum.
+// NCCL's own average multiplies each value by the rounded inverse of the number of ranks.
 noria_op DeviceBuckets::op() const {
   return config_.average == AverageMode::post ? config_.op : NORIA_SUM;
 }

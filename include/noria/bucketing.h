@@ -42,7 +42,8 @@ enum { NORIA_ORDER_REVERSE = 0, NORIA_ORDER_ARRIVAL = 1 };
  * POST: the sum, by the number of ranks: fewest roundings; a sum of float16 may overflow.
  * PRE: each gradient, before it is added: never overflows; small float16 gradients of many ranks
  * vanish. SPLIT_SQRT: each gradient by the power of two next above the root of the number of ranks,
- * which rounds nothing, and the sum by the rest: what suits float16. */
+ * which rounds nothing, and the sum by the rest: what suits float16.
+ * On a device POST is NCCL's own, which multiplies each gradient by the rounded inverse instead. */
 enum { NORIA_AVERAGE_POST = 0, NORIA_AVERAGE_PRE = 1, NORIA_AVERAGE_SPLIT_SQRT = 2 };
 /* What becomes of a tensor that took no part in a step on this rank. In every case the others get
  * their average, to which this rank gave zeros. */

@@ -50,6 +50,10 @@ TEST(DeviceReducerFaults, What_a_reducer_on_a_device_does_not_do_is_refused_by_n
             [](auto& config) { config.nonfinite = NORIA_NONFINITE_ERROR; });
     refused(NORIA_E_UNSUPPORTED, "unused", [](auto& config) { config.unused = NORIA_UNUSED_KEEP; });
     refused(NORIA_E_ARG, "device_kind is 7", [](auto& config) { config.device_kind = 7; });
+    refused(NORIA_E_ARG, "max_in_flight", [](auto& config) {
+      config.device_kind = NORIA_STREAM_HOST;
+      config.max_in_flight = 2;
+    });
     const auto hook = [](const noria_hook_bucket*, char*, size_t, void*) -> int32_t { return 0; };
     expect_failure(noria_reducer_set_hook(mine.reducer, NORIA_HOOK_BEFORE, hook, nullptr),
                    NORIA_E_UNSUPPORTED, "device");
