@@ -111,7 +111,7 @@ Outcome<Ok> Reducer::launch_rest(Consumer consumer) {
 // The news may have gone round before the device failed.
 Outcome<Ok> Reducer::finish_on_device(const Outcome<Ok>& launched, Consumer consumer) {
   if (host_.engine->failed()) return host_.engine->failure();
-  const auto ended = [&]() -> Outcome<Ok> {
+  auto ended = [&]() -> Outcome<Ok> {
     NORIA_TRY(launched);
     if (consumer) return Ok{};
     NORIA_TRY(wait_for_results());
