@@ -151,7 +151,7 @@ Outcome<Ok> Reducer::gather_on_device(std::byte* memory, std::optional<noria_dty
       gatherings.push_back({place_in(memory, bucket, given), given,
                             shard_edges(bucket, static_cast<uint32_t>(host_.size))});
   }
-  const auto gathered = [&]() -> Outcome<Ok> {
+  auto gathered = [&]() -> Outcome<Ok> {
     NORIA_TRY(device_->gather(gatherings));
     NORIA_TRY(wait_for_device(&DeviceBuckets::is_published, kNever));
     return Ok{};
