@@ -30,7 +30,7 @@ Outcome<Ok> DeviceBuckets::restart(Nanoseconds begun_ns) {
   while (!seat_.try_take()) ::sched_yield();  // nobody is in a call
   next_.store(0, std::memory_order_relaxed);  // published by whatever lets callers in
   unpacked_ = 0;
-  const Outcome<Ok> marked = begun_->record(copy());
+  Outcome<Ok> marked = begun_->record(copy());
   seat_.leave();
   return marked;
 }

@@ -30,7 +30,8 @@ std::unique_ptr<BucketSlots> Reducer::slots_for(const Plan& plan) const {
   const uint32_t slots = fewest_slots(segments, config_.max_in_flight, ranks);
   if (slots >= segments.size()) return nullptr;
   auto made = std::make_unique<BucketSlots>(plan, slots);
-  return made->bytes() < plan.arena_bytes ? std::move(made) : nullptr;
+  if (made->bytes() >= plan.arena_bytes) return nullptr;
+  return made;
 }
 
 // Of another plan the largest bucket has another size. Where there is no memory for it on one rank,
