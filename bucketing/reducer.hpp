@@ -9,17 +9,15 @@
 // A step that only accumulates is a pass of its window (window.hpp) and sends nothing; in the first
 // pass of a static graph fires are counted, and what they brought is sent in step_end().
 //
-// A rank that missed a tensor, gave one twice or left a step contributes a verdict instead of
-// leaving the others to wait: the step runs to its end everywhere and fails on all ranks alike. The
-// communicator stays good. A failure of the communicator is for good.
+// A rank that missed a tensor, gave one twice or left a step contributes a verdict: the step runs
+// to its end everywhere and fails on all ranks alike. A failure of the communicator is for good.
 //
-// What a user's hook says of results (bucket_hooks.hpp) the control plane carries, behind the news:
-// a long ring cannot end a bucket while a part that waits for it lies behind.
+// What a user's hook says of results the control plane carries: in a long ring no bucket ends
+// before what lies behind it is ready. (bucket_hooks.hpp)
 //
 // Threads: add(), set_hook(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
-// last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any thread, several at
-// once; result() likewise, a tensor at a time, until the next step_begin(); view() any thread after
-// seal().
+// last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any, several at once;
+// result() likewise, a tensor at a time, until the next step_begin(); view() any after seal().
 #pragma once
 
 #include <noria/bucketing.h>
