@@ -96,6 +96,7 @@ TEST_F(NcclCollectiveTest, Whoever_looks_leaves_a_launcher_alone) {
   }
   is_over.store(true);
   watch.join();
+  EXPECT_EQ(cuStreamSynchronize(nccl->stream().handle()), 0);  // before its memory goes
   // Expect: no violation, as after each test: the stand-in says who asked beside the launcher.
 }
 
