@@ -92,5 +92,5 @@ if(TARGET all_reduce_perf)
   target_compile_definitions(instr_budget_test PRIVATE
     NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/"
     NORIA_BUDGET_FILE="${CMAKE_SOURCE_DIR}/perf/instr_budget.txt")
-  add_dependencies(instr_budget_test instr_budget noria_softverbs)
+  add_dependencies(instr_budget_test instr_budget noria_softverbs noria_cuda_standin)
 endif()

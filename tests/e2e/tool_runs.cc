@@ -87,7 +87,7 @@ std::vector<pid_t> RunningTool::children() const {
 }
 
 ToolEnd RunningTool::end() {
-  const int64_t deadline = now_ns() + 60_s;
+  const int64_t deadline = now_ns() + 120_s;
   while (read_more(deadline)) {
   }
   if (now_ns() >= deadline) ::kill(pid_, SIGKILL);

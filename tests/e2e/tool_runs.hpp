@@ -34,7 +34,7 @@ class RunningTool {
   bool prints(const std::string& text);
   // The ranks that it forked, in order of rank.
   std::vector<pid_t> children() const;
-  // Waits for the end, 60 s at most.
+  // Waits for the end, 120 s at most.
   ToolEnd end();
 
  private:
