@@ -22,6 +22,12 @@ struct Meeting {
   std::vector<CollectivePart> parts;
   size_t arrived = 0;
   bool is_dead = false;  // they do not fit, or one was aborted: it never runs
+
+  // What it holds would hold the communicators, and these the world that it stands in.
+  void die() {
+    is_dead = true;
+    operations.clear();
+  }
 };
 
 // The ranks of one unique id. It lives as long as one of them.

@@ -85,13 +85,14 @@ void run(Meeting* meeting) {
 }
 
 void refuse(World* world, Meeting* meeting, size_t rank, size_t other) {
-  meeting->is_dead = true;
+  const std::string text =
+      say("%s and %s do not fit together", meeting->operations[rank]->name->c_str(),
+          meeting->operations[other]->name->c_str());
+  meeting->die();
   for (const CommunicatorRef& member : world->members) {
     if (member == nullptr) continue;
     member->async_error = kNcclInternalError;
-    member->last_error =
-        say("%s and %s do not fit together", meeting->operations[rank]->name->c_str(),
-            meeting->operations[other]->name->c_str());
+    member->last_error = text;
   }
 }
 
@@ -99,12 +100,13 @@ void come(const OperationRef& operation, const CollectivePart& part) {
   const CommunicatorRef& communicator = operation->collective->communicator;
   World* const world = communicator->world.get();
   Meeting& meeting = world->meetings[part.sequence];
+  if (meeting.is_dead) return;
   const size_t ranks = world->members.size();
   meeting.operations.resize(ranks);
   meeting.parts.resize(ranks);
   meeting.operations[communicator->rank] = operation;
   meeting.parts[communicator->rank] = part;
-  if (++meeting.arrived < ranks || meeting.is_dead) return;
+  if (++meeting.arrived < ranks) return;
   for (size_t rank = 1; rank < ranks; ++rank)
     if (!fit(meeting.parts[0], meeting.parts[rank])) return refuse(world, &meeting, 0, rank);
   run(&meeting);
@@ -148,7 +150,7 @@ void abort_launches(Machine& machine, const Communicator& communicator) {
     if (operation->is_done || launch.may_end()) continue;
     launch.is_aborted = true;
     for (const CollectivePart& part : launch.parts)
-      communicator.world->meetings[part.sequence].is_dead = true;
+      communicator.world->meetings[part.sequence].die();
   }
   machine.poke();
 }
