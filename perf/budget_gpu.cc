@@ -34,7 +34,7 @@ void run_on_gpu(Measured measured, uint64_t count) {
     const auto device = made(bucketing::CudaDevice::create(library, rank));
     const auto stream = made(bucketing::CudaStream::create(*device));
     const auto memory = made(bucketing::DeviceMemory::allocate(
-        *device, kBuckets * kTensors * kElements * sizeof(float)));
+        *device, kElements * kBuckets * kTensors * sizeof(float)));
     const noria_stream producer{sizeof(noria_stream), NORIA_STREAM_CUDA, stream.handle(), rank};
     noria_reducer_config config = NORIA_REDUCER_CONFIG_INIT;
     config.device_kind = NORIA_STREAM_CUDA;
