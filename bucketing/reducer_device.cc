@@ -103,7 +103,7 @@ Outcome<Ok> Reducer::launch_rest(Consumer consumer) {
   // relaxed: the gate is closed.
   if (is_device_lost_.load(std::memory_order_relaxed))
     return Failure{NORIA_E_DEVICE, "the device was lost in this step"};
-  const Outcome<Ok> launched = device_->finish(consumer);
+  Outcome<Ok> launched = device_->finish(consumer);
   if (!launched) lose_device(launched.failure());
   return launched;
 }
