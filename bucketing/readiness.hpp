@@ -83,6 +83,12 @@ class Readiness {
     return pending_[stretches_[stretch].segment].fetch_sub(1, std::memory_order_release) == 1;
   }
 
+  // After the last of them: what whoever took before wrote is seen.
+  void see(uint32_t stretch) const {
+    // acquire: pairs with each release in take(), as they are one chain.
+    static_cast<void>(pending_[stretches_[stretch].segment].load(std::memory_order_acquire));
+  }
+
   NORIA_HOT const Home& home(uint32_t id) const { return homes_[id]; }
   // Where the stretch ends in the arena; 0 for those past the buckets.
   NORIA_HOT uint64_t stretch_end(uint32_t stretch) const { return stretches_[stretch].end; }

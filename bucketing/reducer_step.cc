@@ -203,7 +203,10 @@ void Reducer::on_stretch_ready(uint32_t stretch, Nanoseconds given) {
   const Nanoseconds now = now_ns();
   const uint32_t bucket = readiness_->bucket_of(stretch);
   times_.on_piece(bucket, given != 0 ? given : now, now);
-  if (is_on_device()) return launch_on_device(bucket);
+  if (is_on_device()) {
+    readiness_->see(stretch);
+    return launch_on_device(bucket);
+  }
   send_piece(bucket);
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <latch>
 #include <limits>
 #include <random>
 #include <thread>
@@ -192,11 +193,13 @@ TEST(Slots, One_that_gave_nothing_and_one_that_leaves_hold_up_nobody) {
 
 TEST(Slots, A_failed_communicator_ends_a_step_in_which_gradients_wait) {
   ThreadRanks ranks(2);
+  std::latch both_gave(2);
   ranks.run([&](int32_t rank) {
     RankReducer mine(ranks.host(rank), config_of(1), four());
     expect_ok(mine.reducer.seal());
     expect_ok(mine.reducer.step_begin());
     for (const uint32_t id : {kA, kB, kC}) expect_ok(mine.fire(id, 3));
+    both_gave.arrive_and_wait();
     if (rank == 1) ranks.host(1).engine->fail({NORIA_E_PEER, "rank 0 is gone"});
     expect_failure(mine.reducer.step_end(), NORIA_E_PEER, "rank 0 is gone");
   });

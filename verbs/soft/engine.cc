@@ -144,7 +144,7 @@ const char* Engine::copy_path() const {
 
 // ---- registries ---------------------------------------------------------------------------------
 
-Qp* Engine::add_qp(ibv_pd* pd, const ibv_qp_init_attr& init) {
+Qp* Engine::add_qp(ibv_pd* pd, uint32_t pd_number, const ibv_qp_init_attr& init) {
   MutexLock lock(registry_);
   reclaim_rings();
   for (uint32_t i = 0; i < kMaxQps; ++i) {
@@ -161,6 +161,7 @@ Qp* Engine::add_qp(ibv_pd* pd, const ibv_qp_init_attr& init) {
     // look at after it; pairs with wait_unmarked().
     segment.header.qps_in_use[index / 64].fetch_or(1ull << index % 64, std::memory_order_seq_cst);
     qps_[index] = std::make_unique<Qp>(*this, entry, index, pd, init);
+    qps_[index]->pd_number = pd_number;
     return qps_in_use_.emplace_back(qps_[index].get());
   }
   return nullptr;

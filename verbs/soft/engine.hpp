@@ -77,7 +77,8 @@ class Engine {
   void done_with(Peer* peer);
 
   // ---- registries: objects get an index in the segment, and are seen by the service thread -----
-  Qp* add_qp(ibv_pd* pd, const ibv_qp_init_attr& init) NORIA_EXCLUDES(registry_);
+  Qp* add_qp(ibv_pd* pd, uint32_t pd_number, const ibv_qp_init_attr& init)
+      NORIA_EXCLUDES(registry_);
   void remove_qp(Qp* qp) NORIA_EXCLUDES(registry_);
   // What queue pairs of this process moved as initiators, by their device.
   Moved moved(uint32_t device) NORIA_EXCLUDES(registry_);

@@ -277,12 +277,11 @@ bool is_allowed(ibv_qp_state from, ibv_qp_state to, int mask) {
 
 Qp* create_qp(Engine& engine, ibv_pd* pd, uint32_t pd_number, ibv_qp_init_attr* init) {
   if (!check_init(*init)) return nullptr;
-  Qp* qp = engine.add_qp(pd, *init);
+  Qp* qp = engine.add_qp(pd, pd_number, *init);
   if (qp == nullptr) {
     errno = ENOMEM;
     return nullptr;
   }
-  qp->pd_number = pd_number;
   if (engine.faults() != nullptr) qp->faults = engine.faults()->for_next_qp(device_of(pd_number));
   if (qp->srq != nullptr) size_for_shared(*qp);
   if (!make_queues(*qp)) {
