@@ -1,10 +1,7 @@
 #include "bucketing/cuda_api.hpp"
 
-#include <map>
 #include <memory>
 #include <utility>
-
-#include "base/mutex.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -45,16 +42,6 @@ const char* advice_for(cuda::Result result) {
   }
 }
 
-struct Loaded {
-  Mutex mutex;
-  std::map<std::string, std::unique_ptr<const CudaApi>> by_path NORIA_GUARDED_BY(mutex);
-};
-
-Loaded& loaded() {
-  static Loaded* const the_loaded = new Loaded;  // never destroyed: as CudaApi says
-  return *the_loaded;
-}
-
 }  // namespace
 
 Outcome<CudaSymbols> CudaSymbols::load(const SharedObject& library) {
@@ -74,10 +61,8 @@ CudaApi::CudaApi(SharedObject library, const CudaSymbols& symbols)
     : library_(std::move(library)), symbols_(symbols) {}
 
 Outcome<const CudaApi*> CudaApi::open(const std::string& path) {
-  Loaded& all = loaded();
-  const MutexLock lock(all.mutex);
-  auto& place = all.by_path[path];
-  if (place == nullptr) {
+  static auto* const all = new OpenLibraries<CudaApi>;  // never destroyed: as the header says
+  return all->get(path, [&path]() -> Outcome<std::unique_ptr<const CudaApi>> {
     auto library = SharedObject::open(path.empty() ? kLibrary : path);
     if (!library)
       return Failure{NORIA_E_DEVICE, "cannot load CUDA's driver library: " + library.failure() +
@@ -86,9 +71,8 @@ Outcome<const CudaApi*> CudaApi::open(const std::string& path) {
     NORIA_TRY_ASSIGN(const CudaSymbols symbols, CudaSymbols::load(*library));
     std::unique_ptr<const CudaApi> api(new CudaApi(std::move(*library), symbols));
     NORIA_TRY(api->call<&CudaSymbols::init>(0U));
-    place = std::move(api);
-  }
-  return place.get();
+    return api;
+  });
 }
 
 Failure CudaApi::failed(const char* function, cuda::Result result) const {

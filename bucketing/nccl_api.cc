@@ -1,10 +1,8 @@
 #include "bucketing/nccl_api.hpp"
 
-#include <map>
 #include <memory>
 #include <utility>
 
-#include "base/mutex.hpp"
 #include "base/value_text.hpp"
 
 namespace noria::bucketing {
@@ -20,16 +18,6 @@ noria_status status_of(nccl::Result result) {
     case nccl::Result::invalid_usage: return NORIA_E_ARG;
     default: return NORIA_E_DEVICE;
   }
-}
-
-struct Loaded {
-  Mutex mutex;
-  std::map<std::string, std::unique_ptr<const NcclApi>> by_path NORIA_GUARDED_BY(mutex);
-};
-
-Loaded& loaded() {
-  static Loaded* const the_loaded = new Loaded;  // never destroyed: as NcclApi says
-  return *the_loaded;
 }
 
 // First of all: an old library is told by its age rather than by what it lacks.
@@ -73,19 +61,16 @@ NcclApi::NcclApi(SharedObject library, const NcclSymbols& symbols, int version)
     : library_(std::move(library)), symbols_(symbols), version_(version) {}
 
 Outcome<const NcclApi*> NcclApi::open(const std::string& path) {
-  Loaded& all = loaded();
-  const MutexLock lock(all.mutex);
-  auto& place = all.by_path[path];
-  if (place == nullptr) {
+  static auto* const all = new OpenLibraries<NcclApi>;  // never destroyed: as the header says
+  return all->get(path, [&path]() -> Outcome<std::unique_ptr<const NcclApi>> {
     auto library = SharedObject::open(path.empty() ? kLibrary : path);
     if (!library)
       return Failure{NORIA_E_UNSUPPORTED, "cannot load NCCL: " + library.failure() +
                                               "; install it, or name its path by NORIA_NCCL"};
     NORIA_TRY_ASSIGN(const int version, version_of(*library));
     NORIA_TRY_ASSIGN(const NcclSymbols symbols, NcclSymbols::load(*library));
-    place.reset(new NcclApi(std::move(*library), symbols, version));
-  }
-  return place.get();
+    return std::unique_ptr<const NcclApi>(new NcclApi(std::move(*library), symbols, version));
+  });
 }
 
 Failure NcclApi::failed(const char* doing, nccl::Result result) const {
