@@ -11,16 +11,6 @@ namespace {
 
 const std::vector<noria_dtype> kFloats{NORIA_FLOAT32, NORIA_FLOAT16, NORIA_BFLOAT16, NORIA_FLOAT64};
 
-std::vector<Tensor> small_model() {
-  return {{"a", NORIA_FLOAT32, 3'000},
-          {"b", NORIA_FLOAT32, 70'000},
-          {"c", NORIA_FLOAT32, 500},
-          {"d", NORIA_FLOAT32, 600}};
-}
-constexpr uint32_t kA = 0, kB = 1, kC = 2, kD = 3;
-
-void seal(DeviceRank& mine) { expect_ok(noria_reducer_seal(mine.reducer)); }
-
 // All elements of a float32 result; -1 where they differ.
 float common_value(DeviceRank& mine, uint32_t id) {
   const Bytes seen = mine.result(id);
@@ -50,7 +40,7 @@ TEST_P(DeviceReducer, Averages_and_sums_are_right_in_every_dtype) {
       config.max_in_flight = static_cast<uint32_t>(seed % 4);
       const auto ranks = static_cast<int32_t>(2 + seed % 3);
       run_device_job(ranks, seed, awkward_model(kFloats), config, [&](DeviceRank& mine) {
-        seal(mine);
+        mine.seal();
         for (uint64_t step = 0; step < 3; ++step) mine.run_good_step(step, seed + step, 2);
       });
     }
@@ -64,7 +54,7 @@ TEST_P(DeviceReducer, Every_average_and_wire_dtype_gives_the_host_s_values) {
       config.wire_dtype = wire;
       // Two ranks: every division is by a power of two, every sum exact in 8 bits.
       run_device_job(2, 7 + average, small_model(), config, [](DeviceRank& mine) {
-        seal(mine);
+        mine.seal();
         for (uint64_t step = 0; step < 2; ++step) {
           mine.begin();
           for (const uint32_t id : {kD, kC, kB, kA})
@@ -80,7 +70,7 @@ TEST_P(DeviceReducer, One_rank_has_its_gradients_for_results) {
   noria_reducer_config config = device_config(GetParam());
   config.wire_dtype = NORIA_BFLOAT16;  // nothing travels, and nothing is rounded
   run_device_job(1, 3, small_model(), config, [](DeviceRank& mine) {
-    seal(mine);
+    mine.seal();
     for (uint64_t step = 0; step < 3; ++step) {
       mine.begin();
       for (const uint32_t id : {kA, kB, kC, kD}) expect_ok(give_value(mine, id, 1.00001F));
@@ -101,7 +91,7 @@ TEST_P(DeviceReducer, More_streams_than_a_bucket_remembers_are_all_waited_for) {
     const noria_unique_id id = make_job_id();
     run_rank_threads(2, [&](int32_t rank) {
       DeviceRank mine(id, rank, 2, model, device_config(GetParam()), 12);
-      seal(mine);
+      mine.seal();
       for (uint64_t step = 0; step < 3; ++step) mine.run_good_step(step, seed + step, 3);
     });
     EXPECT_EQ(standin::violations(), std::vector<std::string>());
@@ -111,7 +101,7 @@ TEST_P(DeviceReducer, More_streams_than_a_bucket_remembers_are_all_waited_for) {
 TEST_P(DeviceReducer, Default_streams_of_the_device_and_of_the_thread_are_streams_like_others) {
   for (uintptr_t handle = 0; handle <= 2; ++handle)
     run_device_job(2, 5, small_model(), device_config(GetParam()), [&](DeviceRank& mine) {
-      seal(mine);
+      mine.seal();
       void* const stream = reinterpret_cast<void*>(handle);
       for (uint64_t step = 0; step < 2; ++step) {
         mine.begin();
@@ -125,7 +115,7 @@ TEST_P(DeviceReducer, Default_streams_of_the_device_and_of_the_thread_are_stream
 
 TEST_P(DeviceReducer, The_host_gives_what_is_there_and_waits_for_the_results) {
   run_device_job(2, 11, small_model(), device_config(GetParam()), [](DeviceRank& mine) {
-    seal(mine);
+    mine.seal();
     for (uint64_t step = 0; step < 2; ++step) {
       mine.begin();
       for (const uint32_t id : {kA, kB, kC, kD}) {
@@ -158,7 +148,7 @@ TEST_P(DeviceReducer, The_host_gives_what_is_there_and_waits_for_the_results) {
 
 TEST_P(DeviceReducer, A_result_is_there_for_a_stream_before_the_step_ends) {
   run_device_job(2, 4, small_model(), device_config(GetParam()), [](DeviceRank& mine) {
-    seal(mine);
+    mine.seal();
     for (uint64_t step = 0; step < 2; ++step) {
       mine.begin();
       const void* place = nullptr;
@@ -184,7 +174,7 @@ TEST_P(DeviceReducer, A_result_is_there_for_a_stream_before_the_step_ends) {
 
 TEST_P(DeviceReducer, A_step_that_is_ended_again_shows_its_results_to_whoever_asks) {
   run_device_job(2, 4, small_model(), device_config(GetParam()), [](DeviceRank& mine) {
-    seal(mine);
+    mine.seal();
     mine.begin();
     mine.give_all(0, 1);
     expect_ok(mine.end());
@@ -197,7 +187,7 @@ TEST_P(DeviceReducer, A_step_that_is_ended_again_shows_its_results_to_whoever_as
 
 TEST(DeviceReducerCopies, Gradients_may_lie_elsewhere_in_each_step) {
   run_device_job(2, 8, small_model(), device_config(false), [](DeviceRank& mine) {
-    seal(mine);
+    mine.seal();
     for (uint64_t step = 0; step < 4; ++step) {
       if (step != 2)
         for (const uint32_t id : {kA, kC}) mine.move(id);
@@ -213,7 +203,7 @@ TEST_P(DeviceReducer, With_zero_what_did_not_come_counts_as_zeros) {
   config.unused = NORIA_UNUSED_ZERO;
   for (uint64_t seed = 1; seed <= 3; ++seed)
     run_device_job(2, seed, small_model(), config, [](DeviceRank& mine) {
-      seal(mine);
+      mine.seal();
       for (uint64_t step = 0; step < 3; ++step) {
         mine.begin();
         if (step == 1) expect_ok(give_value(mine, kB, 8));
@@ -245,7 +235,7 @@ TEST(DeviceReducerCopies, C23_With_keep_a_tensor_that_no_rank_used_stays_as_it_w
   noria_reducer_config config = device_config(false);
   config.unused = NORIA_UNUSED_KEEP;
   run_device_job(3, 2, small_model(), config, [](DeviceRank& mine) {
-    seal(mine);
+    mine.seal();
     for (uint64_t step = 0; step < 2; ++step) {
       mine.begin();
       for (const uint32_t id : {kA, kB, kC, kD}) put(mine, id, 7, mine.streams[0]);
@@ -268,7 +258,7 @@ TEST(DeviceReducerCopies, C23_With_keep_a_tensor_that_no_rank_used_stays_as_it_w
 
 TEST_P(DeviceReducer, A_rank_without_inputs_joins_with_zeros) {
   run_device_job(2, 9, small_model(), device_config(GetParam()), [](DeviceRank& mine) {
-    seal(mine);
+    mine.seal();
     const noria_stream to = mine.stream(mine.consumer);
     uint32_t all_joined = 0;
     if (mine.rank == 0) {
@@ -294,7 +284,7 @@ TEST_P(DeviceReducer, Passes_that_accumulate_are_sent_with_the_last) {
   noria_reducer_config config = device_config(GetParam());
   for (uint64_t seed = 1; seed <= 3; ++seed)
     run_device_job(2, seed, small_model(), config, [](DeviceRank& mine) {
-      seal(mine);
+      mine.seal();
       for (uint64_t step = 0; step < 2; ++step) {
         mine.begin(NORIA_STEP_ACCUMULATE);
         for (const uint32_t id : {kA, kB, kC, kD}) expect_ok(give_value(mine, id, 1));
@@ -318,7 +308,7 @@ TEST_P(DeviceReducer, A_static_graph_is_learned_in_the_first_pass) {
   config.static_graph = 1;
   config.unused = NORIA_UNUSED_ZERO;
   run_device_job(2, 12, small_model(), config, [](DeviceRank& mine) {
-    seal(mine);
+    mine.seal();
     for (uint64_t step = 0; step < 3; ++step) {
       mine.begin();
       expect_ok(give_value(mine, kD, 1));
@@ -340,7 +330,7 @@ TEST_P(DeviceReducer, After_the_first_step_buckets_go_in_the_order_of_arrival) {
   noria_reducer_config config = device_config(GetParam());
   config.order = NORIA_ORDER_ARRIVAL;
   run_device_job(2, 6, awkward_model({NORIA_FLOAT32}), config, [](DeviceRank& mine) {
-    seal(mine);
+    mine.seal();
     for (uint64_t step = 0; step < 4; ++step) mine.run_good_step(step, 3);
     noria_step_report report = NORIA_STEP_REPORT_INIT;
     mine.begin();
@@ -364,7 +354,7 @@ TEST_P(DeviceReducer, Two_reducers_whose_steps_are_open_at_once_are_sent_one_aft
       tensor.numel = 5'000;
       uint32_t other = 0;
       expect_ok(noria_reducer_add(second, &tensor, &other));
-      seal(mine);
+      mine.seal();
       expect_ok(noria_reducer_seal(second));
       void* place = nullptr;
       uint64_t bytes = 0;
@@ -401,7 +391,7 @@ TEST_P(DeviceReducer, A_planned_reducer_measures_the_link_and_plans_after_the_fi
   noria_reducer_config config = device_config(GetParam());
   config.plan = NORIA_PLAN_PLANNED;
   run_device_job(2, 6, awkward_model({NORIA_FLOAT32}), config, [](DeviceRank& mine) {
-    seal(mine);
+    mine.seal();
     noria_step_report report = NORIA_STEP_REPORT_INIT;
     for (uint64_t step = 0; step < 3; ++step) {
       mine.begin();
@@ -415,17 +405,8 @@ TEST_P(DeviceReducer, A_planned_reducer_measures_the_link_and_plans_after_the_fi
 
 // ---- shards -------------------------------------------------------------------------------------
 
-std::vector<noria_shard_range> shard_ranges(DeviceRank& mine) {
-  uint32_t count = 0;
-  expect_ok(noria_reducer_shard_ranges(mine.reducer, nullptr, 0, &count));
-  std::vector<noria_shard_range> ranges(count);
-  if (count != 0) ranges[0].struct_size = sizeof(noria_shard_range);
-  expect_ok(noria_reducer_shard_ranges(mine.reducer, ranges.data(), count, &count));
-  return ranges;
-}
-
 void expect_shards(DeviceRank& mine, uint64_t step) {
-  for (const noria_shard_range& range : shard_ranges(mine)) {
+  for (const noria_shard_range& range : shard_ranges(mine.reducer)) {
     const uint64_t bytes = range.count * bucketing::dtype_bytes(range.dtype);
     const auto place = reinterpret_cast<uint64_t>(range.gradient);
     const Bytes seen = mine.on.read<char>(mine.consumer, place, bytes);
@@ -450,7 +431,7 @@ TEST_P(DeviceReducer, Each_rank_keeps_its_shards) {
       config.wire_dtype = wire;
       const auto model = wire == 0 ? awkward_model(kFloats) : small_model();
       run_device_job(ranks, 5, model, config, [&](DeviceRank& mine) {
-        seal(mine);
+        mine.seal();
         for (uint64_t step = 0; step < 3; ++step) {
           mine.begin();
           mine.give_all(step, step);
@@ -470,14 +451,14 @@ TEST_P(DeviceReducer, Parameters_that_are_laid_out_as_gradients_are_gathered) {
   config.shard = NORIA_SHARD_REDUCE_SCATTER;
   for (const noria_dtype dtype : {NORIA_FLOAT32, NORIA_BFLOAT16})
     run_device_job(3, 9, small_model(), config, [&](DeviceRank& mine) {
-      seal(mine);
+      mine.seal();
       uint64_t offset = 0, total = 0;
       expect_ok(noria_reducer_layout(mine.reducer, kA, &offset, &total));
       const uint64_t element_bytes = bucketing::dtype_bytes(dtype);
       const uint64_t bytes = total / sizeof(float) * element_bytes;
       const uint64_t memory = mine.on.memory<char>(bytes);
       mine.on.write(mine.streams[0], memory, Bytes(bytes, 0x40));
-      for (const noria_shard_range& range : shard_ranges(mine))
+      for (const noria_shard_range& range : shard_ranges(mine.reducer))
         mine.on.write(mine.streams[0], memory + range.offset / sizeof(float) * element_bytes,
                       Bytes(range.count * element_bytes, static_cast<char>(mine.rank + 1)));
       EXPECT_EQ(cuStreamSynchronize(mine.streams[0]), 0);

@@ -65,12 +65,6 @@ Found play(const Job& job, const std::function<void(DeviceRank&)>& body) {
   return standin::violations();
 }
 
-// What sealing has seen of the device, threads that are made afterwards know.
-void seal(const DeviceRank& mine) {
-  expect_ok(noria_reducer_seal(mine.reducer));
-  standin::hand_over();
-}
-
 using Sabotage = std::function<void(const DeviceRank&)>;
 
 void nothing(const DeviceRank&) {}
@@ -112,7 +106,7 @@ class DeviceStreams : public testing::TestWithParam<bool> {  // arena
       SCOPED_TRACE("seed " + std::to_string(job.seed));
       EXPECT_EQ(play(job,
                      [&](DeviceRank& mine) {
-                       seal(mine);
+                       mine.seal();
                        body(mine, job.seed, false);
                      }),
                 Found());
@@ -120,7 +114,7 @@ class DeviceStreams : public testing::TestWithParam<bool> {  // arena
     for (size_t i = 0; i < sabotages.size(); ++i) {
       job.seed = 1 + i;
       const Found found = play(job, [&](DeviceRank& mine) {
-        seal(mine);
+        mine.seal();
         sabotages[i](mine);
         body(mine, job.seed, true);
       });
@@ -192,7 +186,7 @@ TEST(DeviceStreamsLifetimes, C07_Gradients_may_be_freed_once_the_consumer_has_co
     Job job;
     job.seed = seed;
     return play(job, [&](DeviceRank& mine) {
-      seal(mine);
+      mine.seal();
       sabotage(mine);
       for (uint64_t step = 0; step < kSteps; ++step) {
         mine.begin();
@@ -253,7 +247,7 @@ TEST_P(DeviceStreams, C09_Results_are_bitwise_the_same_whatever_the_buckets) {
     std::vector<Bytes> results;
     EXPECT_EQ(play(job,
                    [&](DeviceRank& mine) {
-                     seal(mine);
+                     mine.seal();
                      mine.run_good_step(0, bucket_bytes);
                      for (uint32_t id = 0; id < mine.model.size() && mine.rank == 0; ++id)
                        results.push_back(mine.result(id));
@@ -306,7 +300,7 @@ TEST_P(DeviceStreams, C12_Memory_may_be_used_on_any_stream_as_soon_as_the_reduce
     return play(job, [&](DeviceRank& mine) {
       // A query that is skipped says that the device is done.
       if (is_broken) standin::skip_call("cuEventQuery", 1);
-      seal(mine);
+      mine.seal();
       train(mine, seed, is_broken);
     });
   };
@@ -352,7 +346,7 @@ TEST_P(DeviceStreams, Each_single_wait_and_record_is_missed) {
   uint64_t buckets = 0;
   const auto run = [&](const char* call, uint64_t skipped) {
     return play(job, [&](DeviceRank& mine) {
-      seal(mine);
+      mine.seal();
       mine.run_good_step(0, 1);
       const uint64_t before = standin::calls(call, 0);
       if (skipped != 0 && mine.rank == 0) standin::skip_call(call, 0, skipped);

@@ -7,15 +7,6 @@
 namespace noria::test {
 namespace {
 
-std::vector<noria_shard_range> ranges_of(const RankOfJob& mine) {
-  uint32_t count = 0;
-  expect_ok(noria_reducer_shard_ranges(mine.reducer, nullptr, 0, &count));
-  std::vector<noria_shard_range> ranges(count);
-  if (count != 0) ranges[0].struct_size = sizeof(noria_shard_range);
-  expect_ok(noria_reducer_shard_ranges(mine.reducer, ranges.data(), count, &count));
-  return ranges;
-}
-
 double average_of(const RankOfJob& mine, const Tensor& tensor, uint64_t step, uint64_t index) {
   double sum = 0;
   for (int32_t rank = 0; rank < mine.ranks; ++rank)
@@ -51,7 +42,7 @@ TEST_P(ShardTest, Every_element_is_some_ranks_and_parameters_come_together_again
       expect_ok(noria_step_begin(mine.reducer, 0));
       mine.give_all(step, step * 10 + static_cast<uint64_t>(rank), 2);
       expect_ok(noria_step_end(mine.reducer, nullptr, nullptr));
-      for (const noria_shard_range& range : ranges_of(mine))
+      for (const noria_shard_range& range : shard_ranges(mine.reducer))
         for (uint64_t i = 0; i < range.count; ++i) {
           const double gradient = element(range.dtype, range.gradient, i);
           ASSERT_EQ(gradient, average_of(mine, model[range.tensor], step, range.first + i))

@@ -11,16 +11,6 @@ namespace {
 
 constexpr int kOutOfMemory = 2, kLaunchFailed = 719, kNcclRemoteError = 6;
 
-std::vector<Tensor> model() {
-  return {{"a", NORIA_FLOAT32, 3'000},
-          {"b", NORIA_FLOAT32, 70'000},
-          {"c", NORIA_FLOAT32, 500},
-          {"d", NORIA_FLOAT32, 600}};
-}
-constexpr uint32_t kA = 0, kB = 1, kC = 2, kD = 3;
-
-void seal(DeviceRank& mine) { expect_ok(noria_reducer_seal(mine.reducer)); }
-
 // Two ranks, and a place where both are at once.
 struct Pair {
   DeviceRank& mine;
@@ -31,7 +21,7 @@ void run_pair(bool arena, uint32_t timeout_ms, const std::function<void(Pair)>& 
   const noria_unique_id id = make_job_id();
   std::barrier meeting(2);
   run_rank_threads(2, [&](int32_t rank) {
-    DeviceRank mine(id, rank, 2, model(), device_config(arena), 2, timeout_ms);
+    DeviceRank mine(id, rank, 2, small_model(), device_config(arena), 2, timeout_ms);
     body({mine, meeting});
   });
 }
@@ -39,7 +29,7 @@ void run_pair(bool arena, uint32_t timeout_ms, const std::function<void(Pair)>& 
 // ---- what it does not take ----------------------------------------------------------------------
 
 TEST(DeviceReducerFaults, What_a_reducer_on_a_device_does_not_do_is_refused_by_name) {
-  run_device_job(1, 1, model(), device_config(true), [](DeviceRank& mine) {
+  run_device_job(1, 1, small_model(), device_config(true), [](DeviceRank& mine) {
     const auto refused = [&](noria_status code, const char* name, auto change) {
       noria_reducer_config config = device_config(true);
       change(config);
@@ -85,8 +75,8 @@ TEST(DeviceReducerFaults, A_communicator_of_the_host_has_no_reducers_on_devices)
 }
 
 TEST(DeviceReducerFaults, Gradients_that_lie_wrong_are_refused_by_name_and_may_come_right) {
-  run_device_job(2, 2, model(), device_config(false), [](DeviceRank& mine) {
-    seal(mine);
+  run_device_job(2, 2, small_model(), device_config(false), [](DeviceRank& mine) {
+    mine.seal();
     uint64_t elsewhere = 0;
     {
       const standin::OnDevice other(4);
@@ -115,8 +105,8 @@ TEST(DeviceReducerFaults, Gradients_that_lie_wrong_are_refused_by_name_and_may_c
 }
 
 TEST(DeviceReducerFaults, Streams_of_another_device_are_refused) {
-  run_device_job(2, 2, model(), device_config(true), [](DeviceRank& mine) {
-    seal(mine);
+  run_device_job(2, 2, small_model(), device_config(true), [](DeviceRank& mine) {
+    mine.seal();
     mine.begin();
     {
       standin::OnDevice other(5);
@@ -136,7 +126,7 @@ TEST(DeviceReducerFaults, Streams_of_another_device_are_refused) {
 }
 
 TEST(DeviceReducerFaults, Shapes_that_are_not_contiguous_are_refused_by_name) {
-  run_device_job(1, 1, model(), device_config(true), [](DeviceRank& mine) {
+  run_device_job(1, 1, small_model(), device_config(true), [](DeviceRank& mine) {
     noria_tensor_desc tensor = NORIA_TENSOR_DESC_INIT;
     tensor.name = "conv.weight";
     tensor.numel = 6;
@@ -162,8 +152,8 @@ INSTANTIATE_TEST_SUITE_P(Modes, DeviceReducerFaults, testing::Values(true, false
 
 TEST_P(DeviceReducerFaults, A_missing_gradient_fails_the_step_on_all_ranks_and_reset_goes_on) {
   for (uint64_t seed = 1; seed <= 3; ++seed)
-    run_device_job(3, seed, model(), device_config(GetParam()), [](DeviceRank& mine) {
-      seal(mine);
+    run_device_job(3, seed, small_model(), device_config(GetParam()), [](DeviceRank& mine) {
+      mine.seal();
       for (uint64_t step = 0; step < 2; ++step) {
         mine.begin();
         for (const uint32_t id : {kD, kC, kB, kA})
@@ -176,8 +166,8 @@ TEST_P(DeviceReducerFaults, A_missing_gradient_fails_the_step_on_all_ranks_and_r
 }
 
 TEST_P(DeviceReducerFaults, A_gradient_that_is_given_twice_fails_the_step_on_all_ranks) {
-  run_device_job(2, 4, model(), device_config(GetParam()), [](DeviceRank& mine) {
-    seal(mine);
+  run_device_job(2, 4, small_model(), device_config(GetParam()), [](DeviceRank& mine) {
+    mine.seal();
     mine.begin();
     mine.give_all(0, 1);
     if (mine.rank == 0) expect_failure(mine.ready(kC, mine.streams[0]), NORIA_E_DUP_READY, "'c'");
@@ -188,8 +178,8 @@ TEST_P(DeviceReducerFaults, A_gradient_that_is_given_twice_fails_the_step_on_all
 }
 
 TEST_P(DeviceReducerFaults, A_step_may_be_left_half_way) {
-  run_device_job(2, 6, model(), device_config(GetParam()), [](DeviceRank& mine) {
-    seal(mine);
+  run_device_job(2, 6, small_model(), device_config(GetParam()), [](DeviceRank& mine) {
+    mine.seal();
     mine.begin();
     for (const uint32_t id : {kD, kC}) expect_ok(mine.give(id, 0, mine.streams[0]));
     if (mine.rank == 0) expect_ok(noria_reducer_reset(mine.reducer));
@@ -211,7 +201,7 @@ TEST_P(DeviceReducerFaults, Without_memory_seal_fails_on_all_ranks_and_may_be_ca
       if (pair.mine.rank == 0) standin::fail_call("cuMemAlloc", nth, kOutOfMemory);
       pair.meeting.arrive_and_wait();
       expect_failure(noria_reducer_seal(pair.mine.reducer), NORIA_E_NOMEM, "bytes");
-      seal(pair.mine);
+      pair.mine.seal();
       pair.mine.run_good_step(0, 3);
     });
 }
@@ -220,7 +210,7 @@ TEST_P(DeviceReducerFaults, A_call_of_the_driver_that_fails_in_a_step_fails_all_
   for (const char* call : {"cuEventRecord", "cuStreamWaitEvent"})
     run_pair(GetParam(), 20'000, [&](Pair pair) {
       DeviceRank& mine = pair.mine;
-      seal(mine);
+      mine.seal();
       mine.run_good_step(0, 3);
       mine.begin();
       for (const uint32_t id : {kA, kB, kC, kD}) mine.write(id, 1, mine.streams[0]);
@@ -243,7 +233,7 @@ TEST_P(DeviceReducerFaults, A_call_of_the_driver_that_fails_in_a_step_fails_all_
 TEST_P(DeviceReducerFaults, An_error_that_NCCL_finds_later_fails_all_ranks) {
   run_pair(GetParam(), 20'000, [](Pair pair) {
     DeviceRank& mine = pair.mine;
-    seal(mine);
+    mine.seal();
     mine.run_good_step(0, 3);
     mine.begin();
     pair.meeting.arrive_and_wait();
@@ -266,7 +256,7 @@ TEST_P(DeviceReducerFaults, An_error_that_NCCL_finds_later_fails_all_ranks) {
 TEST_P(DeviceReducerFaults, A_reduction_that_stands_still_fails_by_the_time_out) {
   run_pair(GetParam(), 1'500, [](Pair pair) {
     DeviceRank& mine = pair.mine;
-    seal(mine);
+    mine.seal();
     mine.begin();
     pair.meeting.arrive_and_wait();
     if (mine.rank == 0) standin::stall_rank(1);
@@ -279,7 +269,7 @@ TEST_P(DeviceReducerFaults, A_reduction_that_stands_still_fails_by_the_time_out)
 TEST_P(DeviceReducerFaults, A_rank_that_never_comes_to_the_end_is_named) {
   run_pair(GetParam(), 1'500, [](Pair pair) {
     DeviceRank& mine = pair.mine;
-    seal(mine);
+    mine.seal();
     mine.begin();
     if (mine.rank == 0) {
       mine.give_all(0, 1);
@@ -293,7 +283,7 @@ TEST_P(DeviceReducerFaults, A_rank_that_never_comes_to_the_end_is_named) {
 TEST_P(DeviceReducerFaults, A_reducer_destroyed_in_a_step_aborts_it_everywhere) {
   run_pair(GetParam(), 20'000, [](Pair pair) {
     DeviceRank& mine = pair.mine;
-    seal(mine);
+    mine.seal();
     mine.begin();
     for (const uint32_t id : {kD, kC}) expect_ok(mine.give(id, 0, mine.streams[0]));
     pair.meeting.arrive_and_wait();

@@ -29,6 +29,15 @@ inline void expect_failure(noria_status status, noria_status code, const std::st
   EXPECT_TRUE(contains(last_error(), part)) << last_error();
 }
 
+inline std::vector<noria_shard_range> shard_ranges(noria_reducer* reducer) {
+  uint32_t count = 0;
+  expect_ok(noria_reducer_shard_ranges(reducer, nullptr, 0, &count));
+  std::vector<noria_shard_range> ranges(count);
+  if (count != 0) ranges[0].struct_size = sizeof(noria_shard_range);
+  expect_ok(noria_reducer_shard_ranges(reducer, ranges.data(), count, &count));
+  return ranges;
+}
+
 struct JobConfig {
   bool arena = true;
   noria_op op = NORIA_AVG;

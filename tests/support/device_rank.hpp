@@ -23,6 +23,15 @@
 
 namespace noria::test {
 
+// Several buckets by device_config(), the smallest tensors in one.
+inline std::vector<Tensor> small_model() {
+  return {{"a", NORIA_FLOAT32, 3'000},
+          {"b", NORIA_FLOAT32, 70'000},
+          {"c", NORIA_FLOAT32, 500},
+          {"d", NORIA_FLOAT32, 600}};
+}
+inline constexpr uint32_t kA = 0, kB = 1, kC = 2, kD = 3;
+
 inline noria_reducer_config device_config(bool arena) {
   noria_reducer_config config = NORIA_REDUCER_CONFIG_INIT;
   config.arena = arena ? 1 : 0;
@@ -88,6 +97,7 @@ class DeviceRank {
   // Elsewhere than before.
   void move(uint32_t id) { memory_[id] = bytes(id) != 0 ? on.memory<char>(bytes(id)) : 0; }
 
+  void seal() const { expect_ok(noria_reducer_seal(reducer)); }
   void begin(uint32_t flags = 0) {
     expect_ok(noria_step_begin(reducer, flags));
     // As in a framework, gradients are written anew behind whatever used the last ones.
