@@ -185,26 +185,23 @@ void DeviceBuckets::find_places(const Plan& plan, Installed* made) const {
 
 // In the arena shards lie in their buckets.
 Outcome<Ok> DeviceBuckets::make_shards(const Plan& plan, Installed* made) const {
-  const auto own_of = [this](const Bucket& bucket) {
-    const uint64_t element = dtype_bytes(bucket.dtype);
-    const auto edges = shard_edges(bucket.numel, ranks_, dtype_bytes(bucket.dtype));
-    return ArenaRange{edges[rank_] * element, edges[rank_ + 1] * element};
-  };
   uint64_t bytes = 0;
-  for (const Bucket& bucket : plan.buckets) bytes += align_up(own_of(bucket).bytes(), kSlotAlign);
+  for (const Bucket& bucket : plan.buckets)
+    bytes += align_up(shard_of(bucket, rank_, ranks_).bytes(), kSlotAlign);
   if (!config_.arena) NORIA_TRY(put(&made->shards, DeviceMemory::allocate(device_, bytes)));
   uint64_t at = 0;
   for (uint32_t b = 0; b < made->size; ++b) {
     const Bucket& bucket = plan.buckets[b];
     Travelling& travelling = made->buckets[b];
-    const ArenaRange own = own_of(bucket);
+    const ArenaRange own = shard_of(bucket, rank_, ranks_);
     const uint64_t element = dtype_bytes(bucket.dtype);
-    travelling.block = shard_edges(bucket.numel, ranks_, dtype_bytes(bucket.dtype))[1];
-    travelling.shard =
-        config_.arena ? travelling.in_arena + own.begin : made->shards->pointer() + at;
+    travelling.block = shard_edges(bucket, ranks_)[1];
+    travelling.shard = config_.arena ? arena_->pointer() + own.begin : made->shards->pointer() + at;
     at += align_up(own.bytes(), kSlotAlign);
     if (!travelling.pack) continue;
-    const PackTensor whole{.first = 0, .count = own.bytes() / element, .at = own.begin / element};
+    const PackTensor whole{.first = 0,
+                           .count = own.bytes() / element,
+                           .at = (own.begin - bucket.arena_offset) / element};
     NORIA_TRY(put(&travelling.own, DevicePack::create(device_, {&whole, 1}, bucket.dtype,
                                                       travelling.wire, scale())));
     travelling.own->point(0, travelling.shard);

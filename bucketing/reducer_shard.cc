@@ -9,11 +9,7 @@
 namespace noria::bucketing {
 
 ArenaRange Reducer::own_shard(const Bucket& bucket) const {
-  const std::vector<uint64_t> edges = shard_edges(bucket, static_cast<uint32_t>(host_.size));
-  const auto rank = static_cast<size_t>(host_.rank);
-  const uint64_t element = dtype_bytes(bucket.dtype);
-  return {bucket.arena_offset + edges[rank] * element,
-          bucket.arena_offset + edges[rank + 1] * element};
+  return shard_of(bucket, static_cast<uint32_t>(host_.rank), static_cast<uint32_t>(host_.size));
 }
 
 std::byte* Reducer::shard_place(uint32_t bucket) const {

@@ -22,14 +22,20 @@ namespace noria::bucketing {
 inline constexpr uint64_t kShardAlign = 128;  // bytes, from the bucket's start
 
 // Rank r's shard is [edges[r], edges[r + 1]), in elements.
-inline std::vector<uint64_t> shard_edges(uint64_t numel, uint32_t ranks, uint32_t element_bytes) {
-  const uint64_t length = align_up(div_up(numel, uint64_t{ranks}), kShardAlign / element_bytes);
+inline std::vector<uint64_t> shard_edges(const Bucket& bucket, uint32_t ranks) {
+  const uint64_t length =
+      align_up(div_up(bucket.numel, uint64_t{ranks}), kShardAlign / dtype_bytes(bucket.dtype));
   std::vector<uint64_t> edges;
-  for (uint32_t rank = 0; rank <= ranks; ++rank) edges.push_back(std::min(rank * length, numel));
+  for (uint32_t rank = 0; rank <= ranks; ++rank)
+    edges.push_back(std::min(rank * length, bucket.numel));
   return edges;
 }
-inline std::vector<uint64_t> shard_edges(const Bucket& bucket, uint32_t ranks) {
-  return shard_edges(bucket.numel, ranks, dtype_bytes(bucket.dtype));
+// Where of the arena it lies.
+inline ArenaRange shard_of(const Bucket& bucket, uint32_t rank, uint32_t ranks) {
+  const std::vector<uint64_t> edges = shard_edges(bucket, ranks);
+  const uint64_t element = dtype_bytes(bucket.dtype);
+  return {bucket.arena_offset + edges[rank] * element,
+          bucket.arena_offset + edges[rank + 1] * element};
 }
 
 }  // namespace noria::bucketing
