@@ -1,6 +1,4 @@
 // A step of DeviceBuckets: gradients noted, buckets launched, results published.
-#include <sched.h>
-
 #include <algorithm>
 
 #include "bucketing/device_buckets.hpp"
@@ -27,12 +25,10 @@ Outcome<Ok> DeviceBuckets::restart(Nanoseconds begun_ns) {
     installed_->buckets[b].is_complete.store(installed_->buckets[b].numel == 0,
                                              std::memory_order_relaxed);
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
-  while (!seat_.try_take()) ::sched_yield();  // nobody is in a call
+  const SeatTaken seat(seat_);                // nobody is in a call
   next_.store(0, std::memory_order_relaxed);  // published by whatever lets callers in
   unpacked_ = 0;
-  Outcome<Ok> marked = begun_->record(copy());
-  seat_.leave();
-  return marked;
+  return begun_->record(copy());
 }
 
 void DeviceBuckets::forget_producers() {
@@ -191,31 +187,26 @@ bool DeviceBuckets::is_launched(uint32_t bucket) const {
 
 Outcome<Ok> DeviceBuckets::publish(uint32_t bucket, std::optional<cuda::Stream> consumer) {
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
-  while (!seat_.try_take()) ::sched_yield();  // for some calls of the driver
-  const auto published = [&]() NORIA_REQUIRES(seat_) -> Outcome<Ok> {
+  {
+    const SeatTaken seat(seat_);
     NORIA_TRY(unpack_to(std::max(unpacked_, bucket + 1)));
     if (ranks_ > 1 && !installed_->buckets[bucket].pack)
       NORIA_TRY(installed_->buckets[bucket].reduced->hold_back(copy()));
     NORIA_TRY(published_->record(copy()));
     if (consumer) NORIA_TRY(published_->hold_back(*consumer));
-    return Ok{};
-  }();
-  seat_.leave();
-  NORIA_TRY(published);
+  }
   return launch_complete();
 }
 
 Outcome<Ok> DeviceBuckets::finish(std::optional<cuda::Stream> consumer) {
   NORIA_TRY(launch_complete());
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
-  while (!seat_.try_take()) ::sched_yield();  // nobody is in a call
-  const auto ended = [&]() NORIA_REQUIRES(seat_) -> Outcome<Ok> {
+  {
+    const SeatTaken seat(seat_);  // nobody is in a call
     NORIA_TRY(unpack_to(installed_->size));
     NORIA_TRY(wait_for_last_reduction());
-    return done_->record(copy());
-  }();
-  seat_.leave();
-  NORIA_TRY(ended);
+    NORIA_TRY(done_->record(copy()));
+  }
   has_ended_ = true;
   const MutexLock lock(mutex_);
   consumer_ = consumer;

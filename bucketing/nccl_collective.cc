@@ -1,7 +1,5 @@
 #include "bucketing/nccl_collective.hpp"
 
-#include <sched.h>
-
 #include <cstddef>
 #include <type_traits>
 #include <utility>
@@ -154,7 +152,7 @@ Outcome<Ok> NcclCollective::look() {
 // ---- operations ---------------------------------------------------------------------------------
 
 bool NcclCollective::step_in() {
-  while (!inside_.try_take()) ::sched_yield();  // for one question of the watch's
+  inside_.take();  // the watch has it for one question
   if (!is_over_.load()) return true;
   inside_.leave();
   return false;

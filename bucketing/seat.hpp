@@ -1,8 +1,8 @@
 // Seat and Sleeper: who drives, and how a driver sleeps without missing news.
 //
-// Seat: a lock that nobody waits for. Whoever takes it drives; whoever does not, sleeps until its
-// result is there. After leave() the leaver must look for work once more: a submitter that found
-// the seat taken relies on that. No news is lost between the two:
+// Seat: a lock that nobody waits for, but by take(). Whoever takes it drives; whoever does not,
+// sleeps until its result is there. After leave() the leaver must look for work once more: a
+// submitter that found the seat taken relies on that. No news is lost between the two:
 //   submitter: count work (A), try_take() fails (B)       leaver: leave() (C), look at work (D)
 // All four are sequentially consistent, so either A comes before D, and the leaver sees the work,
 // or D before A, thus C before B, and try_take() had not failed.
@@ -17,6 +17,7 @@
 // Threads: as said.
 #pragma once
 
+#include <sched.h>
 #include <sys/eventfd.h>
 
 #include <atomic>
@@ -35,11 +36,27 @@ inline constexpr Nanoseconds kLooksOn = 200_us;
 class NORIA_CAPABILITY("seat") Seat {
  public:
   bool try_take() NORIA_TRY_ACQUIRE(true) { return !is_taken_.exchange(true); }
+  // Where others leave it after a few calls.
+  void take() NORIA_ACQUIRE() {
+    while (!try_take()) ::sched_yield();
+  }
   void leave() NORIA_RELEASE() { is_taken_.store(false); }
   bool is_taken() const { return is_taken_.load(); }
 
  private:
   std::atomic<bool> is_taken_{false};  // sequentially consistent throughout: see above
+};
+
+// Takes a seat as take() does, and leaves it.
+class NORIA_SCOPED_CAPABILITY SeatTaken {
+ public:
+  explicit SeatTaken(Seat& seat) NORIA_ACQUIRE(seat) : seat_(seat) { seat_.take(); }
+  ~SeatTaken() NORIA_RELEASE() { seat_.leave(); }
+  SeatTaken(const SeatTaken&) = delete;
+  SeatTaken& operator=(const SeatTaken&) = delete;
+
+ private:
+  Seat& seat_;
 };
 
 class Sleeper {
