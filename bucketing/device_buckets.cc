@@ -55,10 +55,7 @@ Outcome<bool> DeviceBuckets::is_idle_within(Nanoseconds patience) {
   constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 100'000};  // short beside what is freed then
   {
     NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
-    if (ranks_ > 1) {
-      NORIA_TRY(written_->record(host_.nccl->stream().handle()));
-      NORIA_TRY(written_->hold_back(copy()));
-    }
+    if (ranks_ > 1) NORIA_TRY(hold_copy_back(host_.nccl->stream().handle(), *written_));
     NORIA_TRY(published_->record(copy()));
   }
   for (const Nanoseconds deadline = now_ns() + patience;;) {

@@ -173,6 +173,8 @@ class DeviceBuckets {
   NORIA_COLD Outcome<Ok> move_gradient(uint32_t id, cuda::Pointer address);
   void point_at(uint32_t id, cuda::Pointer address);
   NORIA_COLD Outcome<Ok> wait_now(cuda::Stream producer);
+  // What copy is given from now on comes behind what `stream` was given so far, by the event.
+  NORIA_HOT Outcome<Ok> hold_copy_back(cuda::Stream stream, CudaEvent& mark) const;
 
   Outcome<Ok> launch_row() NORIA_REQUIRES(seat_);
   NORIA_HOT Outcome<Ok> launch(uint32_t index) NORIA_REQUIRES(seat_);

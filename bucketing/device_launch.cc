@@ -77,8 +77,12 @@ void DeviceBuckets::point_at(uint32_t id, cuda::Pointer address) {
 Outcome<Ok> DeviceBuckets::wait_now(cuda::Stream producer) {
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
   const MutexLock lock(mutex_);
-  NORIA_TRY(written_now_->record(producer));
-  return written_now_->hold_back(copy());
+  return hold_copy_back(producer, *written_now_);
+}
+
+Outcome<Ok> DeviceBuckets::hold_copy_back(cuda::Stream stream, CudaEvent& mark) const {
+  NORIA_TRY(mark.record(stream));
+  return mark.hold_back(copy());
 }
 
 // In the arena zeros stand where the gradient would, behind whatever reads the last results.
@@ -90,10 +94,7 @@ Outcome<Ok> DeviceBuckets::leave_out(uint32_t id, const ArenaRange& range) {
   }
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
   const MutexLock lock(mutex_);
-  if (consumer_) {
-    NORIA_TRY(written_now_->record(*consumer_));
-    NORIA_TRY(written_now_->hold_back(copy()));
-  }
+  if (consumer_) NORIA_TRY(hold_copy_back(*consumer_, *written_now_));
   return device_.api().call<&CudaSymbols::memory_set>(arena_->pointer() + range.begin, uint8_t{0},
                                                       range.bytes(), copy());
 }
@@ -139,11 +140,8 @@ Outcome<Ok> DeviceBuckets::launch(uint32_t index) {
   if (bucket.numel == 0) return Ok{};
   if (bucket.pack && index >= installed_->slots)
     NORIA_TRY(unpack_to(index - installed_->slots + 1));
-  const auto wait_for = [this](cuda::Stream producer) -> Outcome<Ok> {
-    NORIA_TRY(written_->record(producer));
-    return written_->hold_back(copy());
-  };
-  NORIA_TRY(bucket.producers.each(wait_for));
+  NORIA_TRY(bucket.producers.each(
+      [this](cuda::Stream producer) { return hold_copy_back(producer, *written_); }));
   if (bucket.pack) NORIA_TRY(bucket.pack->pack(copy(), slot_of(index)));
   if (ranks_ == 1) return Ok{};
   return reduce(bucket, bucket.pack ? slot_of(index) : bucket.in_arena);
