@@ -9,7 +9,7 @@
 #include "perf/budget_operations.hpp"
 #include "perf/budget_ranks.hpp"
 #include "perf/command_line.hpp"
-#include "perf/exit_codes.hpp"
+#include "perf/cuda_lane.hpp"
 
 namespace noria::perf {
 namespace {
@@ -18,12 +18,6 @@ constexpr uint32_t kTensors = 200;  // of a bucket
 constexpr uint32_t kBuckets = 4;    // more than are in flight, so that slots are used again
 constexpr uint64_t kElements = 64;
 
-template <class T>
-T made(bucketing::Outcome<T> outcome) {
-  if (!outcome.is_ok()) throw ToolError(Exit::environment, outcome.failure().text);
-  return std::move(outcome).value();
-}
-
 enum class Measured { gradient, bucket };
 
 // Copy mode, gradients where they were in the step before. A bucket's cost is that of the call that
@@ -31,9 +25,9 @@ enum class Measured { gradient, bucket };
 void run_on_gpu(Measured measured, uint64_t count) {
   const std::string library = params_of_environment().cuda;
   run_rank_pair(NORIA_STREAM_CUDA, [&](noria_comm* comm, int rank) {
-    const auto device = made(bucketing::CudaDevice::create(library, rank));
-    const auto stream = made(bucketing::CudaStream::create(*device));
-    const auto memory = made(bucketing::DeviceMemory::allocate(
+    const auto device = need(bucketing::CudaDevice::create(library, rank));
+    const auto stream = need(bucketing::CudaStream::create(*device));
+    const auto memory = need(bucketing::DeviceMemory::allocate(
         *device, kElements * kBuckets * kTensors * sizeof(float)));
     const noria_stream producer{sizeof(noria_stream), NORIA_STREAM_CUDA, stream.handle(), rank};
     noria_reducer_config config = NORIA_REDUCER_CONFIG_INIT;

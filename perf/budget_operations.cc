@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <memory>
-#include <thread>
 
 #include "bucketing/ring.hpp"
 #include "bucketing/ring_lines.hpp"

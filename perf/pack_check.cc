@@ -54,8 +54,7 @@ constexpr std::array<Kind, 4> kKinds{{{"as it is", NORIA_FLOAT32, {}},
                                       {"in bfloat16", NORIA_BFLOAT16, {}},
                                       {"in float16, / 4 twice", NORIA_FLOAT16, {4, 4}}}};
 
-void show_speed(CudaLane& lane, const std::string& trace_name, int rounds) {
-  const Trace trace = load_trace(trace_name);
+void show_speed(CudaLane& lane, const Trace& trace, int rounds) {
   for (const Kind& kind : kKinds) {
     const PackSpeed speed = measure_packing(lane, trace, kind.wire, kind.scale, rounds);
     const double gigabytes = static_cast<double>(speed.traffic) * 1e-9;
@@ -81,7 +80,8 @@ int body(int argc, char** argv) {
   app.add_option("-n,--iters", options.rounds, "timed rounds; the median counts (20)")
       ->check(whole_number(1, 100000));
   if (parse_command_line(app, argc, argv)) return 0;
-  for (const std::string& name : options.traces) load_trace(name);
+  std::vector<Trace> traces;
+  for (const std::string& name : options.traces) traces.push_back(load_trace(name));
   if (!bucketing::kHasPackImage && params_of_environment().cuda.empty())
     throw ToolError(Exit::environment,
                     "noria was built without nvcc, so that there are no kernels to check: build it "
@@ -92,7 +92,7 @@ int body(int argc, char** argv) {
   const Exit bits = check_bits(lane);
   std::printf("%-16s %-22s %7s %7s  %8s %8s %6s  %8s %8s %6s\n", "model", "packed", "MB", "buckets",
               "pack us", "GB/s", "ratio", "unpack us", "GB/s", "ratio");
-  for (const std::string& name : options.traces) show_speed(lane, name, options.rounds);
+  for (const Trace& trace : traces) show_speed(lane, trace, options.rounds);
   return static_cast<int>(bits);
 }
 

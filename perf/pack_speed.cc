@@ -26,7 +26,7 @@ struct PackedBucket {
 class Packing {
  public:
   Packing(CudaLane& lane, const Trace& trace, noria_dtype wire, bucketing::PackScale scale)
-      : lane_(lane), heap_(lane.memory(place(trace))) {
+      : lane_(lane), watch_(lane), heap_(lane.memory(place(trace))) {
     std::vector<bucketing::PlanTensor> tensors;
     for (const TraceTensor& tensor : trace.tensors) tensors.push_back({tensor.numel, tensor.dtype});
     const bucketing::Plan plan = bucketing::plan_buckets(
@@ -97,15 +97,15 @@ class Packing {
 
   template <class Each>
   double timed(const Each& each) {
-    CudaStopwatch watch(lane_);
-    watch.begin();
+    watch_.begin();
     for (size_t i = 0; i < buckets_.size(); ++i)
       each(buckets_[i], slots_[0].pointer() + i % kSlots * slot_bytes_);
-    watch.end();
-    return watch.elapsed_us();
+    watch_.end();
+    return watch_.elapsed_us();
   }
 
   CudaLane& lane_;
+  CudaStopwatch watch_;
   std::vector<uint64_t> at_;  // of each tensor in the heap
   bucketing::DeviceMemory heap_;
   std::vector<PackedBucket> buckets_;
