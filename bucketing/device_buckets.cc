@@ -1,6 +1,4 @@
 // Life and plans of DeviceBuckets; what a step does stands in device_launch.cc.
-#include <time.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -8,6 +6,7 @@
 #include "bucketing/collective.hpp"
 #include "bucketing/device_buckets.hpp"
 #include "bucketing/kernels.hpp"
+#include "bucketing/pause.hpp"
 #include "bucketing/shard.hpp"
 
 namespace noria::bucketing {
@@ -52,16 +51,16 @@ DeviceBuckets::~DeviceBuckets() {
 
 // Of what was put on the streams so far.
 Outcome<bool> DeviceBuckets::is_idle_within(Nanoseconds patience) {
-  constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 100'000};  // short beside what is freed then
   {
     NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
     if (ranks_ > 1) NORIA_TRY(hold_copy_back(host_.nccl->stream().handle(), *written_));
     NORIA_TRY(published_->record(copy()));
   }
+  const Pause pause;
   for (const Nanoseconds deadline = now_ns() + patience;;) {
     NORIA_TRY_ASSIGN(const bool is_over, published_->is_done());
     if (is_over || now_ns() >= deadline) return is_over;
-    ::nanosleep(&kNap, nullptr);
+    pause.take();
   }
 }
 

@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "base/signals_blocked.hpp"
 #include "bucketing/control_state.hpp"
+#include "bucketing/pause.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -43,12 +44,13 @@ void DeviceWatch::stop() {
 
 bool DeviceWatch::wait_until_idle(Nanoseconds deadline) {
   stop();
+  const Pause pause;
   while (true) {
     const auto seen = look();
     if (!seen) return false;
     if (seen->is_idle()) return true;
     if (now_ns() >= deadline) return false;
-    sleep_on(-1, 1);  // a millisecond
+    pause.take();
   }
 }
 

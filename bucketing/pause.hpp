@@ -2,7 +2,7 @@
 //
 // It is there in microseconds, or in milliseconds, or much later: so the looks come at once, then
 // with the core left to others, then after a sleep of a quarter of the time that has passed, which
-// is what they add to the wait at most; 5 ms at the longest.
+// is what they add to the wait at most, and never more than `longest`.
 //
 // Threads: one at a time.
 #pragma once
@@ -19,6 +19,8 @@ namespace noria::bucketing {
 
 class Pause {
  public:
+  explicit Pause(Nanoseconds longest = 5_ms) : longest_(longest) {}
+
   void take() const {
     const Nanoseconds waited = now_ns() - since_;
     if (waited < 30_us) return relax();
@@ -26,11 +28,12 @@ class Pause {
       ::sched_yield();
       return;
     }
-    const timespec nap{.tv_sec = 0, .tv_nsec = std::clamp<Nanoseconds>(waited / 4, 50_us, 5_ms)};
+    const timespec nap{.tv_sec = 0, .tv_nsec = std::min(waited / 4, longest_)};
     ::nanosleep(&nap, nullptr);
   }
 
  private:
+  const Nanoseconds longest_;
   const Nanoseconds since_ = now_ns();
 };
 

@@ -1,11 +1,10 @@
 // What is different in a step whose gradients lie on a device: they are noted and launched, and
 // what the host does is the news alone.
-#include <time.h>
-
 #include <algorithm>
 #include <string>
 
 #include "bucketing/device_buckets.hpp"
+#include "bucketing/pause.hpp"
 #include "bucketing/reducer.hpp"
 #include "bucketing/reducer_words.hpp"
 
@@ -74,14 +73,14 @@ void Reducer::launch_on_device(uint32_t bucket) {
 // see, which fails the engine. False: not before the deadline.
 Outcome<bool> Reducer::wait_for_device(Outcome<bool> (DeviceBuckets::*is_over)() const,
                                        Nanoseconds deadline) const {
-  constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 20'000};  // what it adds to a step at most
+  const Pause pause(20_us);  // what it adds to a step at most
   while (true) {
     const Outcome<bool> answer = (device_.get()->*is_over)();
     // An abort ends what is under way as well, and comes after the failure.
     if (host_.engine->failed()) return host_.engine->failure();
     NORIA_TRY_ASSIGN(const bool is_seen, answer);
     if (is_seen || now_ns() >= deadline) return is_seen;
-    ::nanosleep(&kNap, nullptr);
+    pause.take();
   }
 }
 
@@ -121,9 +120,9 @@ Outcome<Ok> Reducer::finish_on_device(const Outcome<Ok>& launched, Consumer cons
   if (launched) lose_device(ended.failure());
   // Whose failure counts rank 0 says: at once, or after it has looked for who died first.
   constexpr Nanoseconds kPatience = 5_s;
-  constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 1'000'000};
+  const Pause pause;
   const Nanoseconds deadline = now_ns() + kPatience;
-  while (!host_.engine->failed() && now_ns() < deadline) ::nanosleep(&kNap, nullptr);
+  while (!host_.engine->failed() && now_ns() < deadline) pause.take();
   return host_.engine->failed() ? host_.engine->failure() : ended;
 }
 
@@ -149,7 +148,7 @@ Outcome<const void*> Reducer::device_result(uint32_t id, Consumer consumer) {
 // As early_result(): once the buckets are launched, the device knows what to wait for.
 Outcome<const void*> Reducer::early_device_result(uint32_t id, Nanoseconds timeout,
                                                   Consumer consumer) {
-  constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 200'000};  // short beside the time of a bucket
+  const Pause pause(200_us);  // short beside the time of a bucket
   const Readiness::Home& home = readiness_->home(id);
   if (!is_given(id)) return no_result_yet(id, 0);
   const Nanoseconds bound = timeout != 0 ? timeout : collective_.timeout_ns;
@@ -165,7 +164,7 @@ Outcome<const void*> Reducer::early_device_result(uint32_t id, Nanoseconds timeo
         lose_device(launched.failure());
         return launched.failure();
       }
-      if (!device_->is_launched(bucket)) ::nanosleep(&kLook, nullptr);
+      if (!device_->is_launched(bucket)) pause.take();
     }
     if (const Outcome<Ok> published = device_->publish(bucket, consumer); !published) {
       lose_device(published.failure());
