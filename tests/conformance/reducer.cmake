@@ -10,4 +10,5 @@ if(TARGET noria AND TARGET noria_softverbs)
              SOURCES conformance/device_reducer_test.cc
              LIBS noria noria_bucketing noria_cuda_standin
              ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late;${NORIA_CUDA_STANDIN}")
+  add_dependencies(device_reducer_test noria_softverbs)
 endif()

@@ -10,10 +10,8 @@ if(TARGET noria AND TARGET noria_softverbs)
              ENVIRONMENT "NORIA_SOFT=1")
   add_dependencies(comm_fault_test noria_softverbs)
   add_dependencies(split_fault_test noria_softverbs)
-endif()
 
-# Communicators of GPUs, on the stand-in for CUDA's driver and NCCL.
-if(TARGET noria AND TARGET noria_softverbs)
+  # Communicators of GPUs, on the stand-in for CUDA's driver and NCCL.
   add_library(bare_nccl MODULE support/bare_nccl.c)
   noria_test(NAME device_fault_test LABELS fault TIMEOUT 120 LIBS noria noria_cuda_standin
              SOURCES fault/device_fault_test.cc support/crew.cc

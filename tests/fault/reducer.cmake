@@ -9,3 +9,4 @@ noria_test(NAME device_reducer_fault_test LABELS fault TIMEOUT 300
            SOURCES fault/device_reducer_fault_test.cc
            LIBS noria noria_bucketing noria_cuda_standin
            ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late;${NORIA_CUDA_STANDIN}")
+add_dependencies(device_reducer_fault_test noria_softverbs)

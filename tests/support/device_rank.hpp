@@ -18,6 +18,7 @@
 
 #include "tests/support/c_reducer.hpp"
 #include "tests/support/cuda_standin/on_device.hpp"
+#include "tests/support/gpu_rank.hpp"
 #include "tests/support/gradients.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -48,14 +49,8 @@ class DeviceRank {
              const noria_reducer_config& of_config, unsigned producers = 2,
              uint32_t timeout_ms = 20'000)
       : model(std::move(of_model)), rank(of_rank), ranks(size), config(of_config), on(of_rank) {
-    noria_comm_config comm_config = NORIA_COMM_CONFIG_INIT;
-    comm_config.rank = rank;
-    comm_config.size = size;
-    comm_config.id = &id;
-    comm_config.start_timeout_ms = 20'000;
+    noria_comm_config comm_config = gpu_config(id, rank, size);
     comm_config.collective_timeout_ms = timeout_ms;
-    comm_config.device_kind = NORIA_STREAM_CUDA;
-    comm_config.device = rank;
     expect_ok(noria_comm_create(&comm_config, &comm));
     expect_ok(noria_reducer_create(comm, &config, &reducer));
     for (uint32_t i = 0; i < model.size(); ++i) {
@@ -169,11 +164,11 @@ class DeviceRank {
 // body on a thread for each rank, played by `seed`; nothing was out of order.
 inline void run_device_job(int32_t size, uint64_t seed, std::vector<Tensor> model,
                            const noria_reducer_config& config,
-                           const std::function<void(DeviceRank&)>& body) {
+                           const std::function<void(DeviceRank&)>& body, unsigned producers = 2) {
   standin::reset(seed);
   const noria_unique_id id = make_job_id();
   run_rank_threads(size, [&](int32_t rank) {
-    DeviceRank mine(id, rank, size, model, config);
+    DeviceRank mine(id, rank, size, model, config, producers);
     body(mine);
   });
   EXPECT_EQ(standin::violations(), std::vector<std::string>());

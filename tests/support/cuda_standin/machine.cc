@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tests/support/cuda_standin/driver_numbers.hpp"
 #include "tests/support/cuda_standin/say.hpp"
 
 namespace noria::standin {
@@ -249,13 +250,13 @@ bool Machine::check(const Operation& operation, const std::vector<Access>& acces
     if (allocation == nullptr ||
         access.first + access.bytes > allocation->first + allocation->bytes) {
       refuse(access, "no allocation holds");
-      operation.stream->context->sticky = 700;
+      operation.stream->context->sticky = kIllegalAddress;
     } else if (allocation->is_freed) {
       refuse(access, "were freed");
     } else if (allocation->kind == MemoryKind::device &&
                allocation->context->device != operation.stream->context->device) {
       refuse(access, say("are device %d's", allocation->context->device).c_str());
-      operation.stream->context->sticky = 700;
+      operation.stream->context->sticky = kIllegalAddress;
     } else {
       checker.touch(actor, operation.clock, access, &violations);
     }

@@ -24,6 +24,20 @@ Stream* find_stream(Machine& machine, void* handle) {
   return found;
 }
 
+// By the test, of one of its streams or of libnoria's.
+void mark(void* handle, bool Stream::*what, bool is_so) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  if (Stream* const found = find_stream(machine, handle)) found->*what = is_so;
+  machine.poke();
+}
+
+void host_touch(std::string_view name, Range range, bool writes) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.host_touch(std::string(name), {range.address, range.bytes, writes, 0});
+}
+
 }  // namespace
 
 void reset(uint64_t seed) {
@@ -72,17 +86,9 @@ void launch(void* stream, std::string_view name, const std::vector<Range>& reads
 
 void* memory_of(uint64_t address) { return Memory::backing(address); }
 
-void host_reads(std::string_view name, Range range) {
-  Machine& machine = Machine::instance();
-  const std::lock_guard lock(machine.mutex);
-  machine.host_touch(std::string(name), {range.address, range.bytes, false, 0});
-}
+void host_reads(std::string_view name, Range range) { host_touch(name, range, false); }
 
-void host_writes(std::string_view name, Range range) {
-  Machine& machine = Machine::instance();
-  const std::lock_guard lock(machine.mutex);
-  machine.host_touch(std::string(name), {range.address, range.bytes, true, 0});
-}
+void host_writes(std::string_view name, Range range) { host_touch(name, range, true); }
 
 void order(void* before, void* after) {
   Machine& machine = Machine::instance();
@@ -99,18 +105,9 @@ void hand_over() {
   machine.hand_over();
 }
 
-void hold(void* stream) {
-  Machine& machine = Machine::instance();
-  const std::lock_guard lock(machine.mutex);
-  if (Stream* const found = find_stream(machine, stream)) found->is_held = true;
-}
+void hold(void* stream) { mark(stream, &Stream::is_held, true); }
 
-void release(void* stream) {
-  Machine& machine = Machine::instance();
-  const std::lock_guard lock(machine.mutex);
-  if (Stream* const found = find_stream(machine, stream)) found->is_held = false;
-  machine.poke();
-}
+void release(void* stream) { mark(stream, &Stream::is_held, false); }
 
 void hold_all() {
   Machine& machine = Machine::instance();
@@ -125,11 +122,7 @@ void release_all() {
   machine.poke();
 }
 
-void make_slow(void* stream) {
-  Machine& machine = Machine::instance();
-  const std::lock_guard lock(machine.mutex);
-  if (Stream* const found = find_stream(machine, stream)) found->is_slow = true;
-}
+void make_slow(void* stream) { mark(stream, &Stream::is_slow, true); }
 
 bool finish() {
   Machine& machine = Machine::instance();
@@ -156,17 +149,9 @@ void skip_call(std::string_view name, int device, uint64_t nth) {
   fail_call_later(name, device, nth, 0);
 }
 
-void drop_waits(void* stream) {
-  Machine& machine = Machine::instance();
-  const std::lock_guard lock(machine.mutex);
-  if (Stream* const found = find_stream(machine, stream)) found->drops_waits = true;
-}
+void drop_waits(void* stream) { mark(stream, &Stream::drops_waits, true); }
 
-void drop_records(void* stream) {
-  Machine& machine = Machine::instance();
-  const std::lock_guard lock(machine.mutex);
-  if (Stream* const found = find_stream(machine, stream)) found->drops_records = true;
-}
+void drop_records(void* stream) { mark(stream, &Stream::drops_records, true); }
 
 void fail_device(int device, int code) {
   Machine& machine = Machine::instance();
