@@ -11,11 +11,13 @@ bool covers(const Link& all, const Link& part) {
 }
 bool meets(const Link& a, const Link& b) { return covers(a, b) || covers(b, a); }
 
-bool covers(const Row& all, const Row& part) {
-  return all.bytes.covers(part.bytes) && all.nodes.covers(part.nodes) &&
-         all.ranks_per_node.covers(part.ranks_per_node) && all.nics.covers(part.nics) &&
-         all.nccl.covers(part.nccl) && covers(all.link, part.link) &&
+bool covers_but_for_sizes(const Row& all, const Row& part) {
+  return all.nodes.covers(part.nodes) && all.ranks_per_node.covers(part.ranks_per_node) &&
+         all.nics.covers(part.nics) && all.nccl.covers(part.nccl) && covers(all.link, part.link) &&
          (!all.gpu || all.gpu == part.gpu);
+}
+bool covers(const Row& all, const Row& part) {
+  return all.bytes.covers(part.bytes) && covers_but_for_sizes(all, part);
 }
 
 bool meets(const Row& a, const Row& b) {
@@ -64,18 +66,39 @@ std::string compare(const Row& earlier, const Row& later) {
   return "";
 }
 
+// Whether earlier rows of the same choice, each of some of its sizes, leave a row none.
+bool is_covered_in_parts(const std::vector<Row>& rows, size_t later) {
+  const Row& row = rows[later];
+  std::vector<Range> parts;
+  for (size_t i = 0; i < later; ++i)
+    if (rows[i].collective == row.collective && rows[i].cell() == row.cell() &&
+        rows[i].bytes.meets(row.bytes) && covers_but_for_sizes(rows[i], row))
+      parts.push_back(rows[i].bytes);
+  std::sort(parts.begin(), parts.end(),
+            [](const Range& a, const Range& b) { return a.first < b.first; });
+  uint64_t next = row.bytes.first;
+  for (const Range& part : parts) {
+    if (part.first > next) return false;
+    if (part.last >= row.bytes.last) return true;
+    next = std::max(next, part.last + 1);
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::string> review(const Table& table, size_t most) {
   std::vector<std::string> findings;
   for (size_t later = 0; later < table.rows.size(); ++later) {
-    for (size_t earlier = 0; earlier < later; ++earlier) {
-      std::string finding = compare(table.rows[earlier], table.rows[later]);
-      if (finding.empty()) continue;
-      findings.push_back(std::move(finding));
-      if (findings.size() == most) return findings;
-      break;  // the first that stands in its way is enough
-    }
+    std::string finding;  // the first row that stands in its way is enough
+    for (size_t earlier = 0; earlier < later && finding.empty(); ++earlier)
+      finding = compare(table.rows[earlier], table.rows[later]);
+    if (finding.empty() && is_covered_in_parts(table.rows, later))
+      finding = line_of(table.rows[later]) +
+                " is never reached: earlier lines have the same choice and fit wherever it does";
+    if (finding.empty()) continue;
+    findings.push_back(std::move(finding));
+    if (findings.size() == most) return findings;
   }
   return findings;
 }

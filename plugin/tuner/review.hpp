@@ -1,6 +1,7 @@
 // Review: what is allowed in a table and yet cannot be meant.
 //
-// - a row that is never reached, for an earlier one of the same choice fits wherever it does;
+// - a row that is never reached, for an earlier one of the same choice fits wherever it does, or
+//   several together do;
 // - two rows of the same choice that meet, and say different things of it;
 // - an order against the predictions: where both rows of different choices fit, the earlier counts,
 //   and is predicted to be slower by more than max_regret.

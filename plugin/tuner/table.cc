@@ -62,7 +62,10 @@ bool is_for(const Row& row, const Hardware& hardware) {
 }
 
 size_t keep_rows_for(const Hardware& hardware, Table* table) {
-  return std::erase_if(table->rows, [&](const Row& row) { return !is_for(row, hardware); });
+  const size_t others =
+      std::erase_if(table->rows, [&](const Row& row) { return !is_for(row, hardware); });
+  if (others != 0 && table->rows.empty()) table->constants.clear();
+  return others;
 }
 
 std::string text_of(const Hardware& hardware) {

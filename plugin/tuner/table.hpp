@@ -125,7 +125,8 @@ struct Hardware {
 bool is_for(const Row& row, const Hardware& hardware);
 std::string text_of(const Hardware& hardware);  // "8 NICs of ib400, hopper, NCCL 2.30.7"
 
-// Takes the rows for other hardware out, and answers how many these were.
+// Takes the rows for other hardware out, and answers how many these were. A table that is for other
+// hardware altogether loses its constants with its last row.
 size_t keep_rows_for(const Hardware& hardware, Table* table);
 
 // Of all that choices depend on, communicator aside: 0 for a table that chooses nothing.

@@ -1,7 +1,8 @@
-// What a message through the plugin may not cost: an allocation, a lock, a system call. Each
-// version's isend, irecv and test are run between two marks. From the first on a filter of the
-// kernel stops this thread at any system call, and malloc and the locks of libc count their calls;
-// at the second the process reports and ends. The device is inside the marks too.
+// What a message through the plugin may not cost, and a choice of its tuner: an allocation, a lock,
+// a system call. Each version's isend, irecv and test are run between two marks, and its choices.
+// From the first on a filter of the kernel stops this thread at any system call, and malloc and the
+// locks of libc count their calls; at the second the process reports and ends. The device is inside
+// the marks too.
 //
 // Both ends are queue pairs of one process, where a message is there when isend returns. And what a
 // thousand connections of a process cost each.
@@ -30,6 +31,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -37,6 +39,7 @@
 #include "base/units.hpp"
 #include "plugin/abi/caller.hpp"
 #include "plugin/abi/log_text.hpp"
+#include "plugin/abi/tuner.hpp"
 
 namespace noria::test {
 namespace {
@@ -321,6 +324,83 @@ TEST_P(NcclCost, Nor_does_one_that_is_cut_over_four_queue_pairs) {
 
 INSTANTIATE_TEST_SUITE_P(Versions, NcclCost,
                          testing::Range(abi::kOldestVersion, abi::kNewestVersion + 1),
+                         [](const auto& version) { return "v" + std::to_string(version.param); });
+
+// ---- choices ----------------------------------------------------------------------------------
+
+// 10 000 rows, one behind the other.
+std::string long_table() {
+  std::string text = "noria_table,1\n";
+  for (int i = 0; i < 10'000; ++i)
+    text += "all_reduce," + std::to_string(i) + "K-" + std::to_string(i + 1) + "K,2,8,*,*,*,*," +
+            (i % 2 == 0 ? "Ring,Simple" : "Tree,LL") + ",0,64K,1,1,of this test\n";
+  return text;
+}
+
+// Asks for operations of all sizes, and counts those for which a row was found.
+template <class Tuner>
+void choose_all(const Tuner& tuner) {
+  void* context = nullptr;
+  abi::TunerConstants constants{};
+  abi::NvlDomains domains{2, 8, 8};
+  if constexpr (requires { tuner.destroy; })
+    Pair::must(tuner.init(16, 2, log_warnings, &context));
+  else
+    Pair::must(tuner.init(&context, 1, 16, 2, log_warnings, &domains, &constants));
+  first_mark();
+  uint64_t chosen = 0;
+  for (size_t i = 0; i < 2 * kEmptyTests; ++i) {
+    std::array<float, size_t{abi::kTunerAlgorithms} * abi::kTunerProtocols> costs;
+    costs.fill(100);
+    auto** const table = reinterpret_cast<float**>(costs.data());
+    const size_t bytes = i << 10;
+    int algorithm = -1, protocol = -1, channels = 0;
+    if constexpr (std::is_same_v<Tuner, abi::TunerV2>) {
+      Pair::must(tuner.get_choice(context, 4, bytes, 0, 1, 1, &algorithm, &protocol, &channels));
+      chosen += algorithm >= 0 ? 1 : 0;
+      continue;
+    } else if constexpr (std::is_same_v<Tuner, abi::TunerV3>) {
+      Pair::must(tuner.get_choice(context, 4, bytes, 1, table, abi::kTunerAlgorithms,
+                                  abi::kTunerProtocols, &channels));
+    } else {
+      Pair::must(tuner.get_choice(context, 4, bytes, 1, table, abi::kTunerAlgorithms,
+                                  abi::kTunerProtocols, 0, &channels));
+    }
+    if constexpr (std::is_same_v<Tuner, abi::TunerV6>) {
+      size_t chunk = 0;
+      Pair::must(
+          tuner.get_chunk(context, 4, bytes, i % 2 == 0 ? 1 : 0, i % 2 == 0 ? 2 : 0, 1, &chunk));
+      if (chunk != 64_KiB) continue;
+    }
+    for (const float cost : costs) chosen += cost == 0 ? 1 : 0;
+  }
+  second_mark(chosen);
+}
+
+class NcclTunerCost : public testing::TestWithParam<int> {};
+
+TEST_P(NcclTunerCost, A_choice_among_10000_rows_takes_no_allocation_no_lock_and_no_system_call) {
+  const std::string path = testing::TempDir() + "noria_cost_" + std::to_string(getpid()) + ".csv";
+  std::ofstream(path) << long_table();
+  setenv("NORIA_SOFT", "1", 1);
+  setenv("NORIA_TUNER_TABLE", path.c_str(), 1);
+  expect_free(cost_of([] {
+    const SharedObject library = *SharedObject::open(NORIA_NET_PLUGIN_FILE);
+    const std::string name = "ncclTunerPlugin_v" + std::to_string(GetParam());
+    const void* const table = library.find(name.c_str());
+    switch (GetParam()) {
+      case 2: return choose_all(*static_cast<const abi::TunerV2*>(table));
+      case 3: return choose_all(*static_cast<const abi::TunerV3*>(table));
+      case 4: return choose_all(*static_cast<const abi::TunerV4*>(table));
+      case 5: return choose_all(*static_cast<const abi::TunerV5*>(table));
+      default: return choose_all(*static_cast<const abi::TunerV6*>(table));
+    }
+  }));
+  unsetenv("NORIA_TUNER_TABLE");
+  unlink(path.c_str());
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, NcclTunerCost, testing::Range(2, 7),
                          [](const auto& version) { return "v" + std::to_string(version.param); });
 
 // ---- connections --------------------------------------------------------------------------------

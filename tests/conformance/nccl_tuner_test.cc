@@ -34,6 +34,7 @@ class NcclTuner : public testing::TestWithParam<int> {
     if (context_ != nullptr) tuner_.finalize(context_);
     unsetenv("NORIA_TUNER_TABLE");
     unsetenv("NORIA_TUNER");
+    unsetenv("NCCL_ALGO");
     unsetenv("NCCL_PROTO");
     unlink(path_.c_str());
   }
@@ -108,11 +109,24 @@ TEST_P(NcclTuner, What_NCCL_ignores_stays_ignored_and_the_next_row_is_taken) {
   EXPECT_EQ(choose(1_MiB), chosen(Algorithm::tree, Protocol::simple));
 }
 
-TEST_P(NcclTuner, A_choice_of_the_users_wins_where_there_are_no_costs) {
-  if (GetParam() != 2) return;
-  setenv("NCCL_PROTO", "Simple", 1);
-  use(row("*", "Ring,LL,0,0"));
-  EXPECT_EQ(choose(1_MiB), kOfNccl);
+// As NCCL folds the variables into its costs, where a version has them.
+TEST_P(NcclTuner, A_choice_of_the_users_wins_however_it_is_written) {
+  for (const auto& [name, value] :
+       {std::pair{"NCCL_ALGO", "Tree"}, std::pair{"NCCL_ALGO", "tree,nvls"},
+        std::pair{"NCCL_ALGO", "^Ring,CollNetDirect,CollNetChain,NVLS,NVLSTree,PAT"},
+        std::pair{"NCCL_ALGO", "ring;allreduce:tree;broadcast:ring"},
+        std::pair{"NCCL_PROTO", "^Simple"}, std::pair{"NCCL_PROTO", "Simple;allreduce:ll"}}) {
+    setenv(name, value, 1);
+    use(row("*", "Ring,Simple,0,0"));
+    costs_ = CostTable(GetParam());
+    const bool is_algorithm = std::string(name) == "NCCL_ALGO";
+    is_algorithm ? costs_.ignore_all_but(Algorithm::tree) : costs_.ignore_all_but(Protocol::ll);
+    EXPECT_EQ(choose(1_MiB), kOfNccl) << value;
+    EXPECT_EQ(costs_.of(Algorithm::ring, Protocol::simple), kIgnoredCost) << value;
+    tuner_.finalize(context_);
+    context_ = nullptr;
+    unsetenv(name);
+  }
 }
 
 TEST_P(NcclTuner, Without_costs_only_what_NCCL_always_has_is_chosen) {
@@ -232,6 +246,15 @@ TEST_P(NcclTuner, Constants_of_the_table_replace_NCCLs_and_no_others) {
   EXPECT_EQ(constants.ll_max_bws[2][1], 45);
   EXPECT_EQ(constants.hw_latencies[2][1][2], 14.5);
   EXPECT_EQ(std::count(values, values + sizeof constants / sizeof *values, 7.0), 142);
+}
+
+TEST_P(NcclTuner, Constants_of_a_table_for_other_hardware_are_not_used) {
+  if (GetParam() < 5) return;  // are not told
+  plugin::abi::TunerConstants constants{};
+  use("constant,llMaxBws,2,1,45\nall_reduce,*,2,8,*,ib,*,*,Ring,LL,0,0,-,-,another link\n", 2,
+      &constants);
+  EXPECT_EQ(constants.ll_max_bws[2][1], 0);
+  EXPECT_TRUE(was_logged("0 of 1 rows are for 1 NICs of eth400"));
 }
 
 TEST_P(NcclTuner, A_chunk_is_the_rows_where_it_has_one) {

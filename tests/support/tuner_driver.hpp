@@ -59,6 +59,10 @@ class CostTable {
     for (int i = 0; i < algorithms_ * kProtocols; ++i)
       if (i % kProtocols != static_cast<int>(protocol)) data()[i] = plugin::abi::kIgnoredCost;
   }
+  void ignore_all_but(Algorithm algorithm) {
+    for (int i = 0; i < algorithms_ * kProtocols; ++i)
+      if (i / kProtocols != static_cast<int>(algorithm)) data()[i] = plugin::abi::kIgnoredCost;
+  }
   int algorithms() const { return algorithms_; }
   float* data() { return values_.data() + kGuards; }
   Chosen least() {

@@ -39,6 +39,20 @@ TEST(Tuner_review, Rows_that_meet_and_say_different_things_contradict) {
                   "different things of it"});
 }
 
+TEST(Tuner_review, A_row_that_several_leave_no_size_is_never_reached) {
+  const std::string second = "all_reduce,4M-,2,*,*,*,*,*,Ring,LL,0,0,-,-,x\n";
+  const std::string first = "all_reduce,0-4M,*,*,*,*,*,*,Ring,LL,0,0,-,-,x\n";
+  const std::string all = "all_reduce,*,2,8,*,*,*,*,Ring,LL,0,0,-,-,x\n";
+  EXPECT_EQ(findings(second + first + all),
+            Lines{"line 4 is never reached: earlier lines have the same choice and fit wherever it "
+                  "does"});
+  // A gap, another choice, and a part that is of fewer nodes leave it something.
+  EXPECT_EQ(findings(second + "all_reduce,0-3M,*,*,*,*,*,*,Ring,LL,0,0,-,-,x\n" + all), Lines());
+  EXPECT_EQ(findings(second + "all_reduce,0-4M,*,*,*,*,*,*,Tree,LL,0,0,-,-,x\n" + all), Lines());
+  EXPECT_EQ(findings(second + first + "all_reduce,*,*,8,*,*,*,*,Ring,LL,0,0,-,-,x\n"), Lines());
+  EXPECT_EQ(findings(first + all), Lines());
+}
+
 TEST(Tuner_review, The_slower_row_does_not_come_first) {
   EXPECT_EQ(findings("all_reduce,0-1M,*,*,*,*,*,*,Ring,LL,0,0,10,20,x\n"
                      "all_reduce,*,*,*,*,*,*,*,Tree,LL,0,0,5,30,x\n"),
