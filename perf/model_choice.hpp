@@ -21,14 +21,24 @@ namespace noria::perf {
 struct ModelChoice {
   std::optional<plugin::tuner::Algorithm> algorithm;
   std::optional<plugin::tuner::Protocol> protocol;
+
+  friend bool operator==(const ModelChoice&, const ModelChoice&) = default;
 };
 ModelChoice choice_by_model(const plugin::tuner::NcclModel& model, const CurveKey& key,
                             uint64_t bytes);
 
+// How long a size took, and how many times as long as the fastest the slowest of its times was.
+struct Repeated {
+  double us = 0;
+  double spread = 1;
+};
+std::map<uint64_t, Repeated> repeated_by_size(const std::vector<TimedSize>& times);
+
 // What NCCL left alone chose, of a size that took it so long: the model's costs without the choices
-// that were measured there by name, by cell, and took more or less by more than runs differ.
-plugin::tuner::CostTable likely_costs(plugin::tuner::CostTable costs, double own_us,
-                                      const std::map<size_t, double>& us_by_name);
+// that were measured there by name, by cell, and took more or less by more than runs differ, and by
+// more than the times of either do.
+plugin::tuner::CostTable likely_costs(plugin::tuner::CostTable costs, const Repeated& own,
+                                      const std::map<size_t, Repeated>& by_name);
 
 // The cluster of a key: `usual` with its nodes and ranks.
 plugin::tuner::NcclModel model_of(const plugin::tuner::Cluster& usual, const CurveKey& key);

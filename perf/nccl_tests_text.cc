@@ -271,7 +271,7 @@ class Parser {
   // a command's variables, and what NCCL says of them, are those of one run.
   void take_settings(const std::string& line) {
     static const std::regex kSetting(
-        R"(\b(?:NCCL_)?(ALGO|PROTO)(?:=\"?| set by environment to )([\w^,:;]+))");
+        R"(\b(?:NCCL_)?(ALGO|PROTO)(?:=[\"']?| set by environment to )([\w^,:;]+))");
     const bool is_heading = line.starts_with("### ");
     if (is_heading) {
       is_table_open_ = false;  // headerless runs, one behind the other
@@ -298,7 +298,11 @@ class Parser {
     facts_.hosts.clear();
   }
   void end_table() {
-    if (!log_.tables.empty()) log_.tables.back().has_end = true;
+    if (!log_.tables.empty()) {
+      LoggedTable& last = log_.tables.back();
+      last.has_two_ends = last.has_end;
+      last.has_end = true;
+    }
     is_table_open_ = false;
     pending_ = nullptr;
     end_run();
@@ -366,17 +370,5 @@ class Parser {
 }  // namespace
 
 NcclTestsLog parse_nccl_tests(std::string_view text) { return Parser().parse(text); }
-
-std::string fault_of(const LoggedTable& table, const NcclTestsLog& log) {
-  if (log.is_interleaved) return "several programs print at once: was it built without MPI?";
-  if (table.ranks == 1) return "of one rank, which sends nothing";
-  if (!table.has_end) return "it ends without its average: cut off, or the program died";
-  for (const LoggedRow& row : table.rows)
-    for (const LoggedHalf* half : {&row.out_of_place, &row.in_place})
-      if (half->is_there() && half->wrong != "N/A" &&
-          std::strtod(half->wrong.c_str(), nullptr) >= 1)
-        return "line " + std::to_string(row.line) + " has wrong results";
-  return "";
-}
 
 }  // namespace noria::perf

@@ -6,7 +6,7 @@
 // behind the other.
 //
 // Values stay as they were printed, for a reader that compares; numbers are made of them by
-// LoggedHalf. Nothing is refused here: Table::fault says why a table is not to be trusted.
+// LoggedHalf. Nothing is refused here: perf/log_fault.hpp says why a table is not to be trusted.
 //
 // Threads: any thread.
 #pragma once
@@ -47,8 +47,9 @@ struct LoggedTable {
   // Of NCCL_ALGO and NCCL_PROTO, as they were set: by this run's command, by the heading above it,
   // or by an export before it. Another run's do not count.
   std::string algorithm, protocol;
-  bool has_end = false;  // the average was printed
-  size_t line = 0;       // where it begins
+  bool has_end = false;       // the average was printed
+  bool has_two_ends = false;  // and once more, with no run begun between
+  size_t line = 0;            // where it begins
 };
 
 struct NcclTestsLog {
@@ -58,8 +59,5 @@ struct NcclTestsLog {
 };
 
 NcclTestsLog parse_nccl_tests(std::string_view text);
-
-// Empty, or why no measurement of `ranks` that belong together can be taken from it.
-std::string fault_of(const LoggedTable& table, const NcclTestsLog& log);
 
 }  // namespace noria::perf

@@ -17,8 +17,8 @@ namespace tuner = plugin::tuner;
 constexpr float kDearest = 1e9F;
 
 struct AtSize {
-  std::map<size_t, double> us;   // by cell
-  std::optional<double> own_us;  // NCCL left alone
+  std::map<size_t, Repeated> times;  // by cell
+  std::optional<Repeated> own;       // NCCL left alone
 };
 
 using Sizes = std::map<std::pair<CurveKey, uint64_t>, AtSize>;
@@ -27,12 +27,14 @@ Sizes sizes_of(const std::vector<Curve>& curves) {
   Sizes sizes;
   for (const Curve& curve : curves) {
     const CurveKey& key = curve.key;
-    for (const TimedSize& mean : means_of(curve.times)) {
-      AtSize& at = sizes[{communicator_of(key), mean.bytes}];
-      if (key.algorithm && key.protocol)
-        at.us[tuner::cell_of(*key.algorithm, *key.protocol)] = mean.us;
+    const bool is_named = key.algorithm && key.protocol;
+    if (!is_named && !key.is_free()) continue;  // neither one choice nor NCCL left alone
+    for (const auto& [bytes, repeated] : repeated_by_size(curve.times)) {
+      AtSize& at = sizes[{communicator_of(key), bytes}];
+      if (is_named)
+        at.times[tuner::cell_of(*key.algorithm, *key.protocol)] = repeated;
       else
-        at.own_us = mean.us;
+        at.own = repeated;
     }
   }
   return sizes;
@@ -48,14 +50,14 @@ tuner::CostTable costs_of(const tuner::NcclModel& model, const CurveKey& communi
                           uint64_t bytes, const AtSize& at) {
   tuner::CostTable all = model.costs(communicator.collective, bytes);
   tuner::CostTable measured;
-  for (const auto& [cell, us] : at.us)
+  for (const auto& [cell, time] : at.times)
     measured.us[cell] = all.us[cell] >= 0 ? all.us[cell] : kDearest;
-  if (!at.own_us) return measured;
+  if (!at.own) return measured;
   // What was measured by name and is not what NCCL took is dearer to NCCL, whatever its model says.
-  tuner::CostTable likely = likely_costs(all, *at.own_us, at.us);
+  tuner::CostTable likely = likely_costs(all, *at.own, at.times);
   const size_t own = tuner::least_of(likely.costs());
   if (own == tuner::kNoPlace) return measured;
-  for (const auto& [cell, us] : at.us)
+  for (const auto& [cell, time] : at.times)
     if (likely.us[cell] < 0) measured.us[cell] = kDearest;
   measured.us[own] = all.us[own];
   return measured;
@@ -66,11 +68,11 @@ ChoiceComparison compare(const CurveKey& communicator, uint64_t bytes, const AtS
   ChoiceComparison made{
       .communicator = communicator, .bytes = bytes, .max_regret = table.max_regret};
   tuner::CostTable costs = costs_of(model, communicator, bytes, at);
-  if (at.own_us) {
-    made.of_nccl = {"NCCL's own", *at.own_us};
+  if (at.own) {
+    made.of_nccl = {"NCCL's own", at.own->us};
   } else {
     const size_t least = tuner::least_of(costs.costs());
-    made.of_nccl = {name_of(least), at.us.at(least)};
+    made.of_nccl = {name_of(least), at.times.at(least).us};
   }
 
   const tuner::Index index =
@@ -79,12 +81,12 @@ ChoiceComparison compare(const CurveKey& communicator, uint64_t bytes, const AtS
       tuner::decide(table, index, communicator.collective, bytes, costs.costs());
   made.ours = made.of_nccl;
   if (decision.reason == tuner::Reason::override)
-    if (const auto named = at.us.find(decision.row->cell()); named != at.us.end())
-      made.ours = {name_of(named->first), named->second};
+    if (const auto named = at.times.find(decision.row->cell()); named != at.times.end())
+      made.ours = {name_of(named->first), named->second.us};
 
   made.best = made.of_nccl;
-  for (const auto& [cell, us] : at.us)
-    if (us < made.best.us) made.best = {name_of(cell), us};
+  for (const auto& [cell, time] : at.times)
+    if (time.us < made.best.us) made.best = {name_of(cell), time.us};
   return made;
 }
 
@@ -96,7 +98,7 @@ std::vector<ChoiceComparison> compare_choices(const std::vector<Curve>& curves,
   std::vector<ChoiceComparison> comparisons;
   for (const auto& [where, at] : sizes_of(curves)) {
     const auto& [communicator, bytes] = where;
-    if (at.us.empty() || at.us.size() + (at.own_us ? 1 : 0) < 2) continue;
+    if (at.times.empty() || at.times.size() + (at.own ? 1 : 0) < 2) continue;
     comparisons.push_back(compare(communicator, bytes, at, model_of(usual, communicator),
                                   table_for(communicator, bytes)));
   }

@@ -12,6 +12,11 @@ namespace {
 namespace tuner = plugin::tuner;
 using tuner::Range;
 
+// The usual cluster, as it was measured and as the rows are for.
+struct Clusters {
+  tuner::Cluster measured, wanted;
+};
+
 // Of one collective and node, by the number of nodes.
 using ByNodes = std::map<uint64_t, std::vector<const Curve*>>;
 
@@ -53,17 +58,24 @@ double modelled_us(const tuner::NcclModel& model, const CurveKey& key, uint64_t 
 
 // Its sizes that nothing nearer has. Where the choice is open, half an octave below each too, for
 // the model may choose otherwise there.
-Curve scaled(const Curve& curve, const CurveKey& there, const tuner::Cluster& usual,
+Curve scaled(const Curve& curve, const CurveKey& there, const Clusters& clusters,
              const std::vector<Range>& known) {
   Curve made = curve;
   made.key.nodes = there.nodes;
   made.key.ranks_per_node = there.ranks_per_node;
   made.times.clear();
-  const tuner::NcclModel from = model_of(usual, curve.key), to = model_of(usual, made.key);
+  const tuner::NcclModel from = model_of(clusters.measured, curve.key);
+  const tuner::NcclModel grown = model_of(clusters.measured, made.key);
+  const tuner::NcclModel to = model_of(clusters.wanted, made.key);
   const auto add = [&](uint64_t bytes, double us) {
     const double here_us = modelled_us(from, curve.key, bytes);
+    const double grown_us = modelled_us(grown, made.key, bytes);
     const double there_us = modelled_us(to, made.key, bytes);
-    if (here_us > 0 && there_us > 0) made.times.push_back({bytes, us * there_us / here_us});
+    if (here_us <= 0 || grown_us <= 0 || there_us <= 0) return;
+    us *= grown_us / here_us;
+    // What fewer NICs take longer comes on top.
+    made.times.push_back(
+        {bytes, there_us > grown_us ? us + there_us - grown_us : us * there_us / grown_us});
   };
   for (const TimedSize& time : curve.times)
     if (!holds(known, time.bytes)) add(time.bytes, time.us);
@@ -71,7 +83,9 @@ Curve scaled(const Curve& curve, const CurveKey& there, const tuner::Cluster& us
   const std::vector<Range> held = held_by(made.times);
   made.scaling = Scaling{.nodes = curve.key.nodes,
                          .ranks_per_node = curve.key.ranks_per_node,
-                         .bytes = {held.front().first, held.back().last}};
+                         .bytes = {held.front().first, held.back().last},
+                         .nics = clusters.measured.nics,
+                         .nics_there = clusters.wanted.nics};
   const std::vector<LinePiece> pieces = fit_pieces(curve.times);
   if ((curve.key.algorithm && curve.key.protocol) || pieces.empty()) return made;
   for (const TimedSize& mean : means_of(made.times)) {
@@ -88,12 +102,12 @@ void add_sizes(const std::vector<const Curve*>& curves, std::vector<Range>* know
 
 std::vector<Curve> curves_at(const CurveKey& there, const std::vector<Range>& stands_for,
                              const ByNodes& measured, std::vector<Range> known,
-                             const tuner::Cluster& usual) {
+                             const Clusters& clusters) {
   std::vector<Curve> made;
   for (const uint64_t nodes : nearest_first(measured, there.nodes)) {
     const std::vector<const Curve*>& curves = measured.at(nodes);
     for (const Curve* const curve : curves) {
-      Curve one = scaled(*curve, there, usual, known);
+      Curve one = scaled(*curve, there, clusters, known);
       if (one.times.empty()) continue;
       one.scaling->stands_for = stands_for;
       made.push_back(std::move(one));
@@ -107,6 +121,8 @@ std::vector<Curve> curves_at(const CurveKey& there, const std::vector<Range>& st
 
 std::vector<Curve> scaled_curves(const std::vector<Curve>& measured, const ScaleTo& to,
                                  const tuner::Cluster& usual) {
+  Clusters clusters{usual, usual};
+  if (to.measured_nics != 0) clusters.measured.nics = to.measured_nics;
   std::map<std::pair<tuner::Collective, uint64_t>, ByNodes> all;
   for (const Curve& curve : measured)
     all[{curve.key.collective, curve.key.ranks_per_node}][curve.key.nodes].push_back(&curve);
@@ -114,15 +130,17 @@ std::vector<Curve> scaled_curves(const std::vector<Curve>& measured, const Scale
   for (const auto& [where, by_nodes] : all) {
     const auto& [collective, ranks] = where;
     const uint64_t asked = to.ranks_per_node != 0 ? to.ranks_per_node : ranks;
+    const bool is_measured = asked == ranks && clusters.measured.nics == clusters.wanted.nics;
     CurveKey there{.collective = collective, .ranks_per_node = asked};
     const auto add = [&, &by_nodes = by_nodes](const std::vector<Range>& stands_for,
                                                std::vector<Range> known) {
-      std::vector<Curve> curves = curves_at(there, stands_for, by_nodes, std::move(known), usual);
+      std::vector<Curve> curves =
+          curves_at(there, stands_for, by_nodes, std::move(known), clusters);
       std::move(curves.begin(), curves.end(), std::back_inserter(made));
     };
     std::vector<uint64_t> numbers;
     for (const auto& [nodes, curves] : by_nodes) {
-      if (asked != ranks) continue;
+      if (!is_measured) continue;
       numbers.push_back(nodes);
       if (nodes < 2 || nodes > to.most_nodes) continue;
       std::vector<Range> known;

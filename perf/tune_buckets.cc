@@ -1,10 +1,12 @@
 // noria_tune buckets: which bucket size and schedule a model's gradients want on a cluster.
 
+#include <array>
 #include <cstdio>
 
 #include "base/value_text.hpp"
 #include "perf/bucket_costs.hpp"
 #include "perf/command_line.hpp"
+#include "perf/json_text.hpp"
 #include "perf/tune_commands.hpp"
 
 namespace noria::perf {
@@ -24,13 +26,18 @@ constexpr double kDefaultBackwardMs = 100;
 constexpr uint64_t kUsualBucket = bucketing::kDefaultBucketBytes;
 constexpr uint64_t kPeakBytes = 16_GiB;  // where latency no longer counts
 
+constexpr std::array<uint64_t, 8> kSizes{1_MiB,  2_MiB,  5_MiB,   10_MiB,
+                                         25_MiB, 50_MiB, 100_MiB, 200_MiB};
+
+using Json = nlohmann::ordered_json;
+
 double mib(uint64_t bytes) { return static_cast<double>(bytes) / 1_MiB; }
 
 void print_costs(const TunedCluster& cluster) {
   const double peak = bus_gbs_of(cluster, kPeakBytes, all_reduce_of(cluster, kPeakBytes).us);
   std::printf("\nan all-reduce there\n%8s %10s %10s %9s  %s\n", "MiB", "us", "bus GB/s", "of most",
               "choice (who predicts it)");
-  for (const uint64_t bytes : {1_MiB, 2_MiB, 5_MiB, 10_MiB, 25_MiB, 50_MiB, 100_MiB, 200_MiB}) {
+  for (const uint64_t bytes : kSizes) {
     const Chosen chosen = all_reduce_of(cluster, bytes);
     const double gbs = bus_gbs_of(cluster, bytes, chosen.us);
     std::printf("%8g %10.1f %10.1f %7.0f %%  %s (%s)\n", mib(bytes), chosen.us, gbs,
@@ -42,15 +49,22 @@ void print_costs(const TunedCluster& cluster) {
                 text_of(crossover.chosen).c_str());
 }
 
-void print_nodes(const TunedCluster& cluster) {
+// Powers of two up to the cluster's, and its own.
+std::vector<uint64_t> numbers_of_nodes(const TunedCluster& cluster) {
   const uint64_t last = cluster.model().cluster().nodes;
   std::vector<uint64_t> numbers;
   for (uint64_t nodes = 1; nodes < last; nodes *= 2) numbers.push_back(nodes);
   numbers.push_back(last);
+  std::erase_if(numbers, [&](uint64_t nodes) {
+    return nodes * cluster.model().cluster().ranks_per_node < 2;
+  });
+  return numbers;
+}
+
+void print_nodes(const TunedCluster& cluster) {
   std::printf("\n25 MiB\n%8s %10s %10s  %s\n", "nodes", "us", "bus GB/s",
               "choice (who predicts it)");
-  for (const uint64_t nodes : numbers) {
-    if (nodes * cluster.model().cluster().ranks_per_node < 2) continue;
+  for (const uint64_t nodes : numbers_of_nodes(cluster)) {
     const TunedCluster scaled = cluster.of_nodes(nodes);
     const Chosen chosen = all_reduce_of(scaled, kUsualBucket);
     std::printf("%8llu %10.1f %10.1f  %s (%s)\n", static_cast<unsigned long long>(nodes), chosen.us,
@@ -96,6 +110,52 @@ void print_schedule(const TimedPlan& plan) {
   }
 }
 
+Json cost_json(const TunedCluster& cluster, uint64_t bytes) {
+  const Chosen chosen = all_reduce_of(cluster, bytes);
+  Json json = json_of(cluster, chosen);
+  json["bus_gbs"] = bus_gbs_of(cluster, bytes, chosen.us);
+  return json;
+}
+
+Json plan_json(const TunedCluster& cluster, const TimedPlan& plan) {
+  Json buckets = Json::array();
+  for (const TimedBucket& bucket : plan.buckets)
+    buckets.push_back({{"bytes", bucket.bytes},
+                       {"tensors", bucket.tensors},
+                       {"ready_ms", bucket.ready_ms},
+                       {"begin_ms", bucket.begin_ms},
+                       {"end_ms", bucket.end_ms},
+                       {"choice", json_of(cluster, bucket.chosen)}});
+  return {{"plan", plan.name},
+          {"cap_bytes", plan.cap_bytes},
+          {"end_ms", plan.end_ms},
+          {"buckets", buckets}};
+}
+
+Json json_of(const TunedCluster& cluster, const Trace& trace, double backward_ms,
+             const std::vector<TimedPlan>& plans) {
+  const LinkCurve curve = curve_of(cluster);
+  Json json{{"trace", trace.name},
+            {"gradients", trace.tensors.size()},
+            {"bytes", trace.bytes()},
+            {"backward_ms", backward_ms},
+            {"cluster", cluster.text()},
+            {"planner", {{"alpha_us", curve.alpha_us}, {"gbs", curve.bytes_per_us / 1e3}}}};
+  for (const uint64_t bytes : kSizes) {
+    json["all_reduce"].push_back(cost_json(cluster, bytes));
+    json["all_reduce"].back()["bytes"] = bytes;
+  }
+  for (const Crossover& crossover : crossovers(cluster, 8, kPeakBytes))
+    json["crossovers"].push_back(
+        {{"bytes", crossover.bytes}, {"choice", json_of(cluster, crossover.chosen)}});
+  for (const uint64_t nodes : numbers_of_nodes(cluster)) {
+    json["nodes"].push_back(cost_json(cluster.of_nodes(nodes), kUsualBucket));
+    json["nodes"].back()["nodes"] = nodes;
+  }
+  for (const TimedPlan& plan : plans) json["plans"].push_back(plan_json(cluster, plan));
+  return json;
+}
+
 ReadyTimes times_of(const Trace& trace, double backward_ms) {
   if (backward_ms > 0) return ready_times(trace, backward_ms);
   const bool has_times = !trace.tensors.empty() && trace.tensors[0].ready_ms.has_value();
@@ -115,6 +175,8 @@ int tune_buckets(int argc, char** argv) {
                  "how long the backward pass takes; else as the trace says, or 100")
       ->check(real_number(0.001, 1e7));
   add_cluster_flags(app, &flags);
+  bool is_json = false;
+  app.add_flag("--json", is_json, "print JSON, with the schedule of every plan");
   if (parse_command_line(app, argc, argv)) return 0;
 
   const Trace trace = load_trace(trace_name);
@@ -122,6 +184,10 @@ int tune_buckets(int argc, char** argv) {
   const ReadyTimes times = times_of(trace, backward_ms);
   const std::vector<TimedPlan> plans =
       timed_plans(cluster, trace, times, {5_MiB, 10_MiB, kUsualBucket, 50_MiB, 100_MiB, 200_MiB});
+  if (is_json) {
+    std::printf("%s\n", json_text(json_of(cluster, trace, times.backward_ms, plans)).c_str());
+    return 0;
+  }
   std::printf("%s: %zu gradients, %.1f MB, backward %.3f ms, on %s\n", trace.name.c_str(),
               trace.tensors.size(), static_cast<double>(trace.bytes()) / 1e6, times.backward_ms,
               cluster.text().c_str());

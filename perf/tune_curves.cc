@@ -7,6 +7,7 @@
 #include "base/units.hpp"
 #include "perf/exit_codes.hpp"
 #include "perf/format_text.hpp"
+#include "perf/log_fault.hpp"
 #include "perf/stats.hpp"
 
 namespace noria::perf {
@@ -28,47 +29,43 @@ std::string place_of(const NamedLog& named, const LoggedTable& table) {
 // Whose folders are nobody's business who reads the table.
 std::string name_in(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// NCCL_ALGO=Ring leaves one, Ring,Tree or ^NVLS leave a choice to NCCL.
-template <class Word>
-std::optional<Word> only_choice(const std::string& text) {
-  return words::find_word<Word>(text);
-}
-
 struct Choice {
   std::optional<Algorithm> algorithm;
   std::optional<Protocol> protocol;
+  Cells cells = kAllCells;  // of which NCCL chose, as in CurveKey
 };
 
-// The only algorithm that NCCL has for it with these protocols, where there is one alone.
-std::optional<Algorithm> only_algorithm(Collective collective, std::optional<Protocol> protocol) {
-  std::optional<Algorithm> only;
-  for (size_t i = 0; i < words::kAlgorithms.size(); ++i) {
-    const auto algorithm = static_cast<Algorithm>(i);
-    if (!words::is_possible(collective, algorithm) ||
-        (protocol && !words::is_possible(algorithm, *protocol)))
-      continue;
-    if (only) return std::nullopt;
-    only = algorithm;
+// The only algorithm and the only protocol of these cells, where there is one alone; neither where
+// all are left, for then NCCL chose as it does by itself.
+Choice choice_among(Collective collective, Cells left) {
+  Choice choice;
+  if (left == cells_left(collective, "", "")) return choice;
+  for (size_t cell = 0; cell < words::kCells; ++cell) {
+    if (!has_cell(left, cell)) continue;
+    const Algorithm algorithm = words::algorithm_of(cell);
+    const Protocol protocol = words::protocol_of(cell);
+    if ((left & ~cells_of(algorithm, {})) == 0) choice.algorithm = algorithm;
+    if ((left & ~cells_of({}, protocol)) == 0) choice.protocol = protocol;
   }
-  return only;
+  const Cells all = cells_left(collective, "", "") & cells_of(choice.algorithm, choice.protocol);
+  if (left != all) choice.cells = left;
+  return choice;
 }
 
+// What NCCL said of the row counts before the variables, and these before the flags.
 Choice choice_of(const LoggedTable& table, const LoggedRow& row, Collective collective,
                  const Assumed& assumed) {
-  Choice choice{only_choice<Algorithm>(row.algorithm), only_choice<Protocol>(row.protocol)};
-  if (!choice.algorithm) choice.algorithm = only_choice<Algorithm>(table.algorithm);
-  if (!choice.protocol) choice.protocol = only_choice<Protocol>(table.protocol);
-  if (!choice.algorithm) choice.algorithm = assumed.algorithm;
-  if (!choice.protocol) choice.protocol = assumed.protocol;
+  const bool has_algorithm = words::find_word<Algorithm>(row.algorithm).has_value();
+  const bool has_protocol = words::find_word<Protocol>(row.protocol).has_value();
+  const std::string& algorithm = has_algorithm ? row.algorithm : table.algorithm;
+  const std::string& protocol = has_protocol ? row.protocol : table.protocol;
+  Cells left = cells_left(collective, algorithm, protocol);
   // NCCL_ALGO may ask for what NCCL has not; then it was something else.
-  if (choice.algorithm && !words::is_possible(collective, *choice.algorithm))
-    choice.algorithm.reset();
-  if (!choice.algorithm && choice.protocol)
-    choice.algorithm = only_algorithm(collective, choice.protocol);
-  // What has one protocol alone.
-  if (choice.algorithm && !words::is_possible(*choice.algorithm, Protocol::ll))
-    choice.protocol = Protocol::simple;
-  return choice;
+  if (left == 0) left = cells_left(collective, "", protocol);
+  if (left == 0) left = cells_left(collective, "", "");
+  for (const Cells flagged : {cells_of(assumed.algorithm, {}), cells_of({}, assumed.protocol)})
+    if ((left & flagged) != 0) left &= flagged;
+  return choice_among(collective, left);
 }
 
 // 0 for what is no time.
@@ -105,11 +102,13 @@ class Reader {
   void take(const NamedLog& named, const LoggedTable& table, const std::string& source) {
     if (const std::string fault = fault_of(table, named.log); !fault.empty())
       throw usage_error(place_of(named, table) + "a table is not to be trusted: " + fault);
-    const auto collective = words::find_word<Collective>(table.collective);
+    const auto collective = table.collective.empty()
+                                ? assumed_.collective
+                                : words::find_word<Collective>(table.collective);
     if (!collective) {
-      measured_.left_out.push_back(source + ": " +
+      measured_.left_out.push_back(name_in(named.file) + ":" + std::to_string(table.line) + ": " +
                                    (table.collective.empty()
-                                        ? "the log does not name its program"
+                                        ? "the log does not name its program; give --coll"
                                         : "the tuner is not asked about " + table.collective));
       return;
     }
@@ -121,6 +120,7 @@ class Reader {
       const Choice choice = choice_of(table, row, *collective, assumed_);
       key.algorithm = choice.algorithm;
       key.protocol = choice.protocol;
+      key.cells = choice.cells;
       Curve& curve = found[key];
       for (const LoggedHalf* half : {&row.out_of_place, &row.in_place})
         if (const double us = time_of(*half); us > 0 && row.bytes > 0 && row.bytes <= kMostBytes)
@@ -219,6 +219,7 @@ FittedCurve fit(const Curve& curve) {
 CurveKey communicator_of(CurveKey key) {
   key.algorithm.reset();
   key.protocol.reset();
+  key.cells = kAllCells;
   return key;
 }
 
@@ -292,6 +293,7 @@ std::string text_of(const CurveKey& key) {
   text += " " + (key.algorithm ? std::string(words::name_of(*key.algorithm)) : "by NCCL's choice");
   if (key.algorithm || key.protocol)
     text += "/" + (key.protocol ? std::string(words::name_of(*key.protocol)) : "any protocol");
+  if (key.cells != kAllCells) text += " of some";
   return text + text_of_nodes(key);
 }
 

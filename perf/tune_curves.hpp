@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "perf/cells_left.hpp"
 #include "perf/nccl_tests_text.hpp"
 #include "perf/piecewise_fit.hpp"
 #include "plugin/tuner/table.hpp"
@@ -23,6 +24,7 @@ struct Assumed {
   uint64_t ranks_per_node = 0;
   std::optional<plugin::tuner::Algorithm> algorithm;
   std::optional<plugin::tuner::Protocol> protocol;
+  std::optional<plugin::tuner::Collective> collective;
 };
 
 struct NamedLog {
@@ -36,7 +38,11 @@ struct CurveKey {
   uint64_t ranks_per_node = 0;
   std::optional<plugin::tuner::Algorithm> algorithm;  // none: NCCL chose, and did not say what
   std::optional<plugin::tuner::Protocol> protocol;
+  // Of those that algorithm and protocol leave, which NCCL chose from: all, unless the user's
+  // variables left some out.
+  Cells cells = kAllCells;
 
+  bool is_free() const { return !algorithm && !protocol && cells == kAllCells; }
   uint64_t ranks() const { return nodes * ranks_per_node; }
   auto operator<=>(const CurveKey&) const = default;
 };
@@ -48,6 +54,7 @@ struct Scaling {
   uint64_t ranks_per_node = 0;
   std::vector<plugin::tuner::Range> stands_for;  // numbers of nodes that nobody measured
   plugin::tuner::Range bytes;                    // beyond, another scaled curve holds, or none
+  uint64_t nics = 0, nics_there = 0;             // of a node
 
   // Tells scaled curves of one key apart: where they are from, and what they stand for.
   std::pair<uint64_t, uint64_t> origin() const { return {nodes, stands_for.front().first}; }
@@ -60,6 +67,7 @@ struct Curve {
   std::string gpu, nccl_version;     // of the last source; empty where it does not say
   bool is_guess = false;             // its choice is what NCCL's model says, and no log
   std::optional<Line> shape;         // of a guess: the model's line, for what has one size
+  std::vector<uint64_t> edges;       // of a guess: where the model changes its choice
   std::optional<Scaling> scaling;    // scaled_curves()
 };
 

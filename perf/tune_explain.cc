@@ -1,10 +1,10 @@
 // noria_tune explain: which algorithm and protocol one operation gets on a cluster, and why.
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "perf/command_line.hpp"
 #include "perf/format_text.hpp"
+#include "perf/json_text.hpp"
 #include "perf/tune_commands.hpp"
 #include "perf/tuned_cluster.hpp"
 
@@ -75,14 +75,6 @@ std::string why(const TunedCluster& cluster, const Question& question, const Exp
 
 Json cost_json(float us) { return us >= 0 ? Json(us) : Json(); }
 
-Json chosen_json(const TunedCluster& cluster, const Chosen& chosen) {
-  return {{"algorithm", tuner::name_of(chosen.algorithm)},
-          {"protocol", tuner::name_of(chosen.protocol)},
-          {"channels", chosen.channels},
-          {"us", chosen.us},
-          {"us_source", cluster.source_of(chosen)}};
-}
-
 Json graph_json(const tuner::Graph& graph) {
   return {
       {"channels", graph.channels}, {"intra_gbs", graph.intra_gbs}, {"inter_gbs", graph.inter_gbs}};
@@ -110,8 +102,8 @@ Json json_of(const TunedCluster& cluster, const Question& question, const Explai
           {"ring", graph_json(graphs.ring)},
           {"nvls", graph_json(graphs.nvls)},
           {"costs", costs},
-          {"nccl", chosen_json(cluster, explained.nccl)},
-          {"noria", chosen_json(cluster, explained.ours)},
+          {"nccl", json_of(cluster, explained.nccl)},
+          {"noria", json_of(cluster, explained.ours)},
           {"reason", name_of(explained.decision.reason)},
           {"why", why(cluster, question, explained, fitting)},
           {"row", row != nullptr ? Json{{"place", cluster.place_of(*row)},
@@ -186,7 +178,7 @@ int tune_explain(int argc, char** argv) {
   const TunedCluster cluster = TunedCluster::make(flags);
   const Explained explained = cluster.explain(question.collective, question.bytes);
   if (is_json)
-    std::printf("%s\n", json_of(cluster, question, explained).dump(2).c_str());
+    std::printf("%s\n", json_text(json_of(cluster, question, explained)).c_str());
   else
     print(cluster, question, explained);
   return 0;

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "perf/command_line.hpp"
+#include "perf/json_text.hpp"
 #include "perf/model_choice.hpp"
 #include "perf/nccl_tests_json.hpp"
 #include "perf/scaled_curves.hpp"
@@ -32,6 +33,7 @@ struct Flags {
   std::string nics, link, gpu, nccl = "*", provenance, out;
   ScaleTo scale;
   bool asks_model = false;
+  bool is_json = false;
   std::optional<double> max_regret;
 };
 
@@ -92,23 +94,41 @@ tuner::Cluster cluster_of(const RowsFor& what, bool has_network) {
   return cluster;
 }
 
+bool gives_rows(const FittedCurve& curve) {
+  return curve.curve.key.algorithm && curve.curve.key.protocol;
+}
+
 void print_summary(const std::vector<FittedCurve>& fitted) {
   std::vector<double> errors;
   for (const FittedCurve& curve : fitted) {
     std::printf("%s\n", printable(summary_of(curve)).c_str());
     if (curve.left_out) errors.push_back(*curve.left_out);
-    if (!curve.curve.key.algorithm || !curve.curve.key.protocol)
+    if (!gives_rows(curve))
       std::printf("  gives no row: which algorithm and protocol NCCL chose is not known\n");
   }
   std::printf("%zu curves; median error of sizes left out: %.1f %%, of the worst curve %.1f %%\n",
               fitted.size(), 100 * median(errors), 100 * largest(errors));
 }
 
-}  // namespace
+void print_json(const std::vector<FittedCurve>& fitted, const std::string& out, size_t rows) {
+  nlohmann::ordered_json curves = nlohmann::ordered_json::array();
+  for (const FittedCurve& curve : fitted) {
+    curves.push_back({{"curve", text_of(curve.curve.key)},
+                      {"gives_rows", gives_rows(curve)},
+                      {"sizes", means_of(curve.curve.times).size()},
+                      {"lines", curve.pieces.size()},
+                      {"median_error", curve.residual},
+                      {"largest_error", curve.worst},
+                      {"largest_error_bytes", curve.worst_bytes}});
+    if (curve.left_out) curves.back()["median_error_left_out"] = *curve.left_out;
+    for (const std::string& source : curve.curve.sources)
+      curves.back()["sources"].push_back(printable(source));
+  }
+  const nlohmann::ordered_json all{{"curves", curves}, {"table", printable(out)}, {"rows", rows}};
+  std::printf("%s\n", json_text(all).c_str());
+}
 
-int tune_fit(int argc, char** argv) {
-  Flags flags;
-  CLI::App app(kHelp, "noria_tune fit");
+void add_flags(CLI::App& app, Flags& flags) {
   add_log_flags(app, flags.of_logs);
   app.add_option("-o,--out", flags.out, "the table to write; without it the fit is printed alone")
       ->check(file_name());
@@ -127,6 +147,11 @@ int tune_fit(int argc, char** argv) {
                  "these rows are for nodes of so many ranks behind the same NICs")
       ->check(whole_number(1, 1024))
       ->needs(up_to);
+  app.add_option("--measured-nics", flags.scale.measured_nics,
+                 "NICs of a node that was measured, where --nics says others: the rows are "
+                 "modelled then, all of them")
+      ->check(whole_number(1, 1024))
+      ->needs(up_to);
   app.add_flag("--nccl-model", flags.asks_model,
                "what NCCL chose where no log says it is what its own cost model would choose");
   app.add_option(
@@ -134,6 +159,15 @@ int tune_fit(int argc, char** argv) {
          "of the table: a gain below it is noise; else 0.05, or what sizes left out are off "
          "by, where that is more")
       ->check(real_number(0, 1));
+  app.add_flag("--json", flags.is_json, "print JSON: what was fitted, and how well");
+}
+
+}  // namespace
+
+int tune_fit(int argc, char** argv) {
+  Flags flags;
+  CLI::App app(kHelp, "noria_tune fit");
+  add_flags(app, flags);
   if (parse_command_line(app, argc, argv)) return 0;
 
   RowsFor target = target_of(flags);
@@ -142,20 +176,23 @@ int tune_fit(int argc, char** argv) {
   if (asks_model || !flags.out.empty()) complete(flags, measured, &target);
   Measured scaled;
   if (asks_model) {
-    const tuner::Cluster usual = cluster_of(target, crosses_network(measured));
-    scaled.curves = scaled_curves(measured.curves, flags.scale, usual);
-    if (flags.asks_model)
-      for (Measured* const each : {&measured, &scaled})
-        close_choices(usual, Open::all, &each->curves);
+    const tuner::Cluster wanted = cluster_of(target, crosses_network(measured));
+    tuner::Cluster here = wanted;
+    if (flags.scale.measured_nics != 0) here.nics = flags.scale.measured_nics;
+    scaled.curves = scaled_curves(measured.curves, flags.scale, wanted);
+    if (flags.asks_model) {
+      close_choices(here, Open::all, &measured.curves);
+      close_choices(wanted, Open::all, &scaled.curves);
+    }
   }
   const std::vector<FittedCurve> fitted = fit_curves(&measured);
   tell_left_out(measured);
   if (flags.out.empty()) {
-    print_summary(fitted);
+    flags.is_json ? print_json(fitted, "", 0) : print_summary(fitted);
     return 0;
   }
   std::vector<FittedCurve> all = fit_curves(&scaled);
-  all.insert(all.begin(), fitted.begin(), fitted.end());
+  if (flags.scale.measured_nics == 0) all.insert(all.begin(), fitted.begin(), fitted.end());
   const std::vector<tuner::Row> rows = rows_of(all, target);
   if (fitted.empty())
     throw usage_error(flags.out + ": would have no row: no choice was measured at two sizes");
@@ -165,6 +202,10 @@ int tune_fit(int argc, char** argv) {
                       "not known; measure with NCCL_ALGO and NCCL_PROTO, or give --algorithm and "
                       "--protocol");
   write_file(flags.out, table_text(fitted, rows, flags.max_regret.value_or(max_regret_of(fitted))));
+  if (flags.is_json) {
+    print_json(fitted, flags.out, rows.size());
+    return 0;
+  }
   print_summary(fitted);
   std::printf("%s: %zu rows\n", printable(flags.out).c_str(), rows.size());
   return 0;

@@ -20,12 +20,16 @@ void add_log_flags(CLI::App& app, LogFlags& flags) {
   app.add_option("--ranks-per-node", flags.assumed.ranks_per_node,
                  "ranks of a node, where a log does not say")
       ->check(whole_number(1, kMost));
+  app.add_option("--coll", flags.collective,
+                 "the collective, where a log does not name its program");
   app.add_option("--algorithm", flags.algorithm,
                  "what NCCL chose, where neither NCCL_ALGO nor its own log says so");
   app.add_option("--protocol", flags.protocol, "likewise, for NCCL_PROTO");
 }
 
 Measured measured_of(LogFlags& flags) {
+  if (!flags.collective.empty())
+    flags.assumed.collective = word_of<words::Collective>("--coll", flags.collective);
   if (!flags.algorithm.empty())
     flags.assumed.algorithm = word_of<words::Algorithm>("--algorithm", flags.algorithm);
   if (!flags.protocol.empty())
@@ -35,7 +39,9 @@ Measured measured_of(LogFlags& flags) {
     logs.push_back({path, parse_nccl_log(read_log(path), path)});
   Measured measured = read_curves(logs, flags.assumed);
   if (measured.curves.empty())
-    throw usage_error(flags.logs.front() + ": has no table of what the tuner chooses for");
+    throw usage_error((measured.left_out.empty() ? flags.logs.front() + ":1: has no time above zero"
+                                                 : measured.left_out.front()) +
+                      ": nothing here is of what the tuner chooses for");
   return measured;
 }
 

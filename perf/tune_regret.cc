@@ -4,6 +4,7 @@
 
 #include "perf/command_line.hpp"
 #include "perf/format_text.hpp"
+#include "perf/json_text.hpp"
 #include "perf/model_choice.hpp"
 #include "perf/regret.hpp"
 #include "perf/stats.hpp"
@@ -22,6 +23,7 @@ constexpr const char* kHelp =
     "Exit: 0 never slower than NCCL by more than max_regret, 1 somewhere, 2 usage.";
 
 namespace tuner = plugin::tuner;
+using Json = nlohmann::ordered_json;
 
 // More than this and a choice was not the best.
 constexpr double kSlow = 0.05;
@@ -55,28 +57,59 @@ tuner::Table table_for(const tuner::Hardware& hardware, const std::string& path)
   return *std::move(table);
 }
 
-Exit print_summary(const std::vector<ChoiceComparison>& all) {
+struct Summary {
   std::vector<double> ours, of_nccl, noise;
   size_t slow = 0, slow_of_nccl = 0, worse = 0;
+
+  Exit exit() const { return worse == 0 ? Exit::ok : Exit::wrong_result; }
+};
+
+Summary summary_of(const std::vector<ChoiceComparison>& all) {
+  Summary made;
   for (const ChoiceComparison& one : all) {
-    ours.push_back(one.regret());
-    of_nccl.push_back(one.regret_of_nccl());
-    slow += one.regret() > kSlow ? 1 : 0;
-    slow_of_nccl += one.regret_of_nccl() > kSlow ? 1 : 0;
-    noise.push_back(one.max_regret);
-    worse += one.over_nccl() > one.max_regret ? 1 : 0;
+    made.ours.push_back(one.regret());
+    made.of_nccl.push_back(one.regret_of_nccl());
+    made.slow += one.regret() > kSlow ? 1 : 0;
+    made.slow_of_nccl += one.regret_of_nccl() > kSlow ? 1 : 0;
+    made.noise.push_back(one.max_regret);
+    made.worse += one.over_nccl() > one.max_regret ? 1 : 0;
   }
+  return made;
+}
+
+void print(const std::vector<ChoiceComparison>& all, const Summary& summary) {
+  std::printf("%-36s %12s  %-16s %9s  %-16s %8s  %-16s %8s\n", "communicator", "bytes", "best",
+              "us", "ours", "slower", "NCCL's", "slower");
+  for (const ChoiceComparison& one : all) print(one);
   std::printf(
       "%zu sizes; slower than the best by more than 5 %%: ours at %zu, NCCL's at %zu; mean "
       "ours %.1f %%, NCCL's %.1f %%; largest ours %.1f %%, NCCL's %.1f %%\n",
-      all.size(), slow, slow_of_nccl, 100 * mean(ours), 100 * mean(of_nccl), 100 * largest(ours),
-      100 * largest(of_nccl));
-  const double least = percentile(noise, 0), most = largest(noise);
+      all.size(), summary.slow, summary.slow_of_nccl, 100 * mean(summary.ours),
+      100 * mean(summary.of_nccl), 100 * largest(summary.ours), 100 * largest(summary.of_nccl));
+  const double least = percentile(summary.noise, 0), most = largest(summary.noise);
   std::printf(
       "slower than NCCL's by more than max_regret (%s): at %zu\n",
       (format_text("%g", least) + (most > least ? format_text(" to %g", most) : "")).c_str(),
-      worse);
-  return worse == 0 ? Exit::ok : Exit::wrong_result;
+      summary.worse);
+}
+
+Json json_of(const TimedChoice& choice) { return {{"choice", choice.name}, {"us", choice.us}}; }
+
+Json json_of(const std::vector<ChoiceComparison>& all, const Summary& summary) {
+  Json sizes = Json::array();
+  for (const ChoiceComparison& one : all)
+    sizes.push_back({{"collective", tuner::name_of(one.communicator.collective)},
+                     {"nodes", one.communicator.nodes},
+                     {"ranks_per_node", one.communicator.ranks_per_node},
+                     {"bytes", one.bytes},
+                     {"best", json_of(one.best)},
+                     {"noria", json_of(one.ours)},
+                     {"nccl", json_of(one.of_nccl)},
+                     {"max_regret", one.max_regret}});
+  return {{"sizes", sizes},
+          {"noria_slow", summary.slow},
+          {"nccl_slow", summary.slow_of_nccl},
+          {"slower_than_nccl", summary.worse}};
 }
 
 }  // namespace
@@ -93,6 +126,8 @@ int tune_regret(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--link", link_text, "Gb/s of one of them, likewise: 400, ib400 or eth100")
       ->capture_default_str();
+  bool is_json = false;
+  app.add_flag("--json", is_json, "print JSON");
   if (parse_command_line(app, argc, argv)) return 0;
   const tuner::Link link = link_of(link_text);
   usual.link_gbit = link.gbit;
@@ -115,10 +150,12 @@ int tune_regret(int argc, char** argv) {
     throw usage_error(flags.logs.front() +
                       ": no size at which two choices were measured on one "
                       "communicator");
-  std::printf("%-36s %12s  %-16s %9s  %-16s %8s  %-16s %8s\n", "communicator", "bytes", "best",
-              "us", "ours", "slower", "NCCL's", "slower");
-  for (const ChoiceComparison& one : all) print(one);
-  return static_cast<int>(print_summary(all));
+  const Summary summary = summary_of(all);
+  if (is_json)
+    std::printf("%s\n", json_text(json_of(all, summary)).c_str());
+  else
+    print(all, summary);
+  return static_cast<int>(summary.exit());
 }
 
 }  // namespace noria::perf

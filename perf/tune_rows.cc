@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "perf/command_line.hpp"
+#include "perf/log_fault.hpp"
 #include "perf/log_file.hpp"
 #include "perf/nccl_json_log.hpp"
 #include "perf/tune_commands.hpp"

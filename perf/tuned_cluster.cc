@@ -1,6 +1,7 @@
 #include "perf/tuned_cluster.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/own_folder.hpp"
 #include "perf/command_line.hpp"
@@ -93,6 +94,14 @@ std::string text_of(const Chosen& chosen) {
   return std::string(name_of(chosen.algorithm)) + " with " + std::string(name_of(chosen.protocol));
 }
 
+nlohmann::ordered_json json_of(const TunedCluster& cluster, const Chosen& chosen) {
+  return {{"algorithm", tuner::name_of(chosen.algorithm)},
+          {"protocol", tuner::name_of(chosen.protocol)},
+          {"channels", chosen.channels},
+          {"us", chosen.us},
+          {"us_source", cluster.source_of(chosen)}};
+}
+
 TunedCluster TunedCluster::make(const ClusterFlags& flags) {
   TunedCluster made;
   const tuner::Link link = link_of(flags.link);
@@ -113,8 +122,9 @@ TunedCluster TunedCluster::make(const ClusterFlags& flags) {
     auto table = tuner::read_table(path);
     if (!table) throw usage_error(table.failure());
     made.files_.push_back({path, table->rows.size()});
-    std::move(table->rows.begin(), table->rows.end(), std::back_inserter(made.all_.rows));
+    made.all_.rows.insert(made.all_.rows.end(), table->rows.begin(), table->rows.end());
     // As the plugin has it: constants are the user's; those that come with noria have none.
+    keep_rows_for(made.hardware_, &*table);
     if (made.files_.size() == 1) made.table_.constants = std::move(table->constants);
   }
   for (size_t i = 0; i < made.all_.rows.size(); ++i) {

@@ -10,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct Chosen {
   const plugin::tuner::Row* row = nullptr;  // whose prediction `us` is; null: the model's
 };
 std::string text_of(const Chosen& chosen);  // "NVLSTree with Simple"
+class TunedCluster;
+nlohmann::ordered_json json_of(const TunedCluster& cluster, const Chosen& chosen);
 
 // Of all rows of all tables: why they are not the choice, or that they fit.
 struct Fitting {

@@ -93,9 +93,19 @@ std::string sources_of(const Curve& curve) {
   return text;
 }
 
-// Where NCCL is thought to have changed its choice, the one before does not go on: each ends in the
-// middle between the sizes, and nothing is without a row that was measured between two. Of one
-// sweep, that is: of another the choices are others.
+// Where the model changes its choice between two sizes; in the middle of the logarithm where that
+// is not known.
+double edge_of_guesses(const Candidate& before, const Candidate& after) {
+  for (const uint64_t edge : before.fitted->curve.edges)
+    if (before.measured.last < edge && edge <= after.measured.first)
+      return static_cast<double>(edge);
+  return std::sqrt(static_cast<double>(before.measured.last) *
+                   static_cast<double>(after.measured.first));
+}
+
+// Where NCCL is thought to have changed its choice, the one before does not go on: each ends where
+// the next begins, and nothing is without a row that was measured between two. Of one sweep, that
+// is: of another the choices are others.
 void end_guesses(std::vector<Candidate>* candidates) {
   std::map<std::pair<std::string, uint64_t>, std::vector<Candidate*>> sweeps;
   for (Candidate& candidate : *candidates) {
@@ -112,28 +122,31 @@ void end_guesses(std::vector<Candidate>* candidates) {
       Candidate &before = *guesses[i], &after = *guesses[i + 1];
       if (before.measured.last >= after.measured.first) continue;  // they take turns
       if (after.measured.first / kWidestGap > before.measured.last) continue;
-      const double middle = std::sqrt(static_cast<double>(before.measured.last) *
-                                      static_cast<double>(after.measured.first));
-      const uint64_t edge =
-          std::clamp(edge_at(middle), before.measured.last + 1, after.measured.first);
+      const uint64_t edge = std::clamp(edge_at(edge_of_guesses(before, after)),
+                                       before.measured.last + 1, after.measured.first);
       before.bytes.last = edge - 1;
       after.bytes.first = edge;
     }
   }
 }
 
-// "modelled at 16 nodes from 10 of a.log table 1"; the word that begins it is says_modelled's.
+// "modelled at 16 nodes from 10 of a.log table 1", with ranks and NICs where these are others; the
+// word that begins it is says_modelled's.
 std::string provenance_of(const Curve& curve) {
   const std::string source = sources_of(curve);
   if (!curve.scaling) return curve.is_guess ? "modelled choice of NCCL's in " + source : source;
   const Scaling& from = *curve.scaling;
-  std::string text = curve.is_guess ? "modelled choice of NCCL's at " : "modelled at ";
-  text += std::to_string(curve.key.nodes) + " nodes";
-  if (from.ranks_per_node == curve.key.ranks_per_node)
-    return text + " from " + std::to_string(from.nodes) + " of " + source;
-  return text + " of " + std::to_string(curve.key.ranks_per_node) + " from " +
-         std::to_string(from.nodes) + " of " + std::to_string(from.ranks_per_node) + " in " +
-         source;
+  const bool has_other_ranks = from.ranks_per_node != curve.key.ranks_per_node;
+  const bool has_other_nics = from.nics != from.nics_there;
+  const auto node = [&](uint64_t ranks, uint64_t nics) {
+    return (has_other_ranks ? " of " + std::to_string(ranks) : "") +
+           (has_other_nics ? " with " + std::to_string(nics) + " NICs" : "");
+  };
+  return std::string(curve.is_guess ? "modelled choice of NCCL's at " : "modelled at ") +
+         std::to_string(curve.key.nodes) + " nodes" +
+         node(curve.key.ranks_per_node, from.nics_there) + " from " + std::to_string(from.nodes) +
+         node(from.ranks_per_node, from.nics) +
+         (has_other_ranks || has_other_nics ? " in " : " of ") + source;
 }
 
 class Builder {

@@ -83,6 +83,9 @@ TEST_F(TuneExplain, Names_the_row_that_counts_and_why_it_does) {
   const Json same = json_of_table();
   EXPECT_EQ(same["reason"], "same");
   EXPECT_EQ(same["noria"]["us_source"], "NCCL's model");
+  // Whatever bytes the table has, JSON is JSON.
+  write(std::string(kRow) + "NVLSTree,Simple,0,0,-,-,of \xff\n");
+  EXPECT_EQ(json_of_table()["reason"], "same");
   // One that is modelled overrides nothing by itself.
   write(std::string(kRow) + "Ring,LL128,0,0,1,1,modelled\n");
   const Json modelled = json_of_table();
@@ -127,15 +130,21 @@ TEST_F(TuneExplain, Reads_what_the_plugin_reads_where_no_table_is_named) {
   EXPECT_NE(end.out.find("noria/tables/ib400-hopper8-8nics.csv:"), std::string::npos) << end.out;
 }
 
-TEST_F(TuneExplain, Tables_that_come_with_noria_have_a_row_for_a_bucket_on_many_nodes) {
+TEST_F(TuneExplain, Tables_that_come_with_noria_have_a_row_for_every_all_reduce) {
   for (const char* nics : {"1", "4", "8"}) {
-    for (const char* nodes : {"2", "4", "8", "16", "32", "64"}) {
-      const ToolEnd end = run({"--nodes", nodes, "--nics", nics, "--bytes", "25MiB", "--json"});
-      ASSERT_EQ(end.exit_code, 0) << end.err;
-      const Json answer = Json::parse(end.out);
-      EXPECT_FALSE(answer["row"].is_null()) << nodes << " nodes, " << nics << " NICs";
-      // Expect: who predicts the time is a row, of what NCCL chooses too.
-      EXPECT_NE(answer["noria"]["us_source"], "NCCL's model") << answer.dump();
+    for (const char* nodes : {"1", "2", "4", "8", "16", "32", "64"}) {
+      for (const char* bytes : {"8", "1M", "25MiB", "16G"}) {
+        const ToolEnd end = run({"--nodes", nodes, "--nics", nics, "--bytes", bytes, "--json"});
+        ASSERT_EQ(end.exit_code, 0) << end.err;
+        const Json answer = Json::parse(end.out);
+        const std::string where =
+            std::string(nodes) + " nodes, " + nics + " NICs, " + bytes + " bytes";
+        EXPECT_FALSE(answer["row"].is_null()) << where;
+        // Expect: who predicts the time of a bucket is a row, of what NCCL chooses too.
+        if (std::string(bytes) == "25MiB") {
+          EXPECT_NE(answer["noria"]["us_source"], "NCCL's model") << where;
+        }
+      }
     }
   }
 }
@@ -210,6 +219,20 @@ TEST(TuneBuckets, Shows_costs_crossovers_nodes_plans_and_the_best_schedule) {
     EXPECT_GE(end_ms, 50);
   }
   EXPECT_GT(first, 0);
+}
+
+TEST(TuneBuckets, Says_the_same_as_JSON) {
+  const ToolEnd end =
+      run_tool_to_end({"noria_tune", "buckets", "--trace", "gpt2", "--nodes", "64", "--json"});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  const Json json = Json::parse(end.out);
+  EXPECT_EQ(json["gradients"], 148);
+  EXPECT_EQ(json["all_reduce"].size(), 8u);
+  EXPECT_EQ(json["nodes"].size(), 7u);
+  EXPECT_EQ(json["nodes"].back()["nodes"], 64);
+  EXPECT_EQ(json["crossovers"][0]["bytes"], 8);
+  EXPECT_EQ(json["plans"].size(), 7u);
+  EXPECT_EQ(json["plans"][0]["buckets"].back()["end_ms"], json["plans"][0]["end_ms"]);
 }
 
 TEST(TuneBuckets, Bad_usage_is_one_line_and_exit_2) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tests/e2e/tool_runs.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -67,6 +68,28 @@ TEST_F(NoriaTuneFit, Logs_become_a_table_that_is_well_and_says_what_it_comes_fro
     EXPECT_EQ(regret.exit_code, 0) << regret.err << regret.out;
     EXPECT_NE(regret.out.find("more than 5 %: ours at 0"), std::string::npos) << regret.out;
   }
+}
+
+TEST_F(NoriaTuneFit, Fit_and_regret_say_the_same_as_JSON) {
+  const std::string own = write("own.log", log_of("", 100, 6));
+  const ToolEnd fit = run_tool_to_end({"noria_tune", "fit", ring(), own, "--nics", "8", "--link",
+                                       "ib400", "-o", in_folder("t.csv"), "--json"});
+  ASSERT_EQ(fit.exit_code, 0) << fit.err;
+  const auto fitted = nlohmann::json::parse(fit.out);
+  ASSERT_EQ(fitted["curves"].size(), 2u);
+  EXPECT_EQ(fitted["curves"][0]["gives_rows"], false);
+  EXPECT_EQ(fitted["curves"][1]["curve"], "all_reduce Ring/Simple, 2 nodes of 8");
+  EXPECT_EQ(fitted["curves"][1]["sources"][0], "ring.log table 1");
+  EXPECT_EQ(fitted["rows"], 1);
+  EXPECT_EQ(fitted["table"], in_folder("t.csv"));
+  const ToolEnd alone = run_tool_to_end({"noria_tune", "fit", ring(), "--json"});
+  EXPECT_EQ(nlohmann::json::parse(alone.out)["rows"], 0);
+  const ToolEnd regret = run_tool_to_end({"noria_tune", "regret", ring(), tree(), "--json"});
+  EXPECT_EQ(regret.exit_code, 0) << regret.err;
+  const auto regrets = nlohmann::json::parse(regret.out);
+  EXPECT_EQ(regrets["sizes"].size(), 13u);
+  EXPECT_EQ(regrets["sizes"][0]["best"]["choice"], "Tree/LL");
+  EXPECT_EQ(regrets["slower_than_nccl"], 0);
 }
 
 TEST_F(NoriaTuneFit, A_table_of_wrong_times_is_found_to_be_slower_than_NCCL) {
@@ -203,6 +226,18 @@ TEST_F(NoriaTuneFit, A_log_that_is_not_to_be_trusted_is_refused_and_nothing_is_w
     return end.err;
   };
   EXPECT_NE(refusal("nothing\n").find("a.log:1: has no row"), std::string::npos);
+  // Of no collective that is known, and of none that the tuner chooses for.
+  std::string nameless = log_of("", 1, 1), other = nameless;
+  const size_t name = nameless.find("# Collective test"), end = nameless.find('\n', name);
+  nameless.erase(name, end - name);
+  other.replace(other.find("all_reduce_perf"), 15, "alltoall_perf");
+  EXPECT_NE(refusal(nameless).find("a.log:19: the log does not name its program; give --coll"),
+            std::string::npos)
+      << refusal(nameless);
+  EXPECT_NE(refusal(other).find("a.log:19: the tuner is not asked about alltoall"),
+            std::string::npos);
+  EXPECT_NE(refusal(nameless, {"--coll", "sum"}).find("--coll: 'sum'"), std::string::npos);
+  EXPECT_NE(refusal(nameless, {"--coll", "all_gather"}).find("--nics as 8"), std::string::npos);
   EXPECT_NE(refusal(whole.substr(0, whole.size() - 40)).find("cut off"), std::string::npos);
   EXPECT_NE(refusal("# nThread 1\n" + whole).find("several programs print at once"),
             std::string::npos);
@@ -245,6 +280,15 @@ TEST_F(NoriaTuneFit, Rows_are_scaled_to_other_nodes_and_other_ranks_of_a_node) {
             std::string::npos)
       << table;
   EXPECT_EQ(run_tool_to_end({"noria_tune", "check", in_folder("t.csv")}).exit_code, 0);
+  // For nodes with other NICs than those that were measured there are no measured rows.
+  EXPECT_EQ(run_tool_to_end({"noria_tune", "fit", ring(), "--nics", "3-4", "--measured-nics", "8",
+                             "--link", "ib400", "--up-to-nodes", "4", "-o", in_folder("n.csv")})
+                .exit_code,
+            0);
+  EXPECT_NE(read("n.csv").find("modelled at 2 nodes with 4 NICs from 2 with 8 NICs in ring.log"),
+            std::string::npos)
+      << read("n.csv");
+  EXPECT_EQ(read("n.csv").find(",ring.log"), std::string::npos) << read("n.csv");
   // The model wants a rate, and other ranks want other nodes.
   EXPECT_EQ(run_tool_to_end(
                 {"noria_tune", "fit", ring(), "--nics", "4", "--link", "*", "--up-to-nodes", "16"})

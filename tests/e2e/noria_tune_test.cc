@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tests/e2e/tool_runs.hpp"
 
@@ -35,6 +36,23 @@ TEST_F(NoriaTune, Check_says_that_a_table_is_well_or_what_is_not) {
   EXPECT_NE(broken.err.find(path_ + ":2:"), std::string::npos) << broken.err;
 }
 
+TEST_F(NoriaTune, Check_says_the_same_as_JSON_whatever_the_files_name) {
+  const std::string row = "all_reduce,*,2,8,*,*,*,*,Ring,LL,0,0,-,-,made up \xff\n";
+  const std::string other = path_ + "\xff";
+  std::ofstream(path_) << "noria_table,1\n" << row << row;
+  std::ofstream(other) << "noria_table,1\nmax_regret,0.1\n" << row;
+  const ToolEnd end = run_tool_to_end({"noria_tune", "check", path_, other, "--json"});
+  unlink(other.c_str());
+  EXPECT_EQ(end.exit_code, 1) << end.err;
+  const auto json = nlohmann::json::parse(end.out);
+  ASSERT_EQ(json.size(), 2u);
+  EXPECT_EQ(json[0]["table"], path_);
+  EXPECT_EQ(json[0]["findings"].size(), 1u);
+  EXPECT_EQ(json[1]["rows"], 1);
+  EXPECT_EQ(json[1]["max_regret"], 0.1);
+  EXPECT_TRUE(json[1]["findings"].empty());
+}
+
 TEST_F(NoriaTune, A_table_too_long_to_compare_each_row_with_each_is_refused) {
   std::string table = "noria_table,1\n";
   for (int i = 0; i < 10'001; ++i) table += "all_reduce,*,2,8,*,*,*,*,Ring,LL,0,0,-,-,made up\n";
@@ -62,7 +80,7 @@ TEST_F(NoriaTune, Bad_usage_is_one_line_and_exit_2) {
        std::vector<std::vector<std::string>>{{"noria_tune"},
                                              {"noria_tune", "fix", "x"},
                                              {"noria_tune", "check"},
-                                             {"noria_tune", "check", "--json", "x"},
+                                             {"noria_tune", "check", "--jason", "x"},
                                              {"noria_tune", "check", "/nowhere/x"},
                                              {"noria_tune", "rows", "/nowhere/x"},
                                              {"noria_tune", "rows", "/"},

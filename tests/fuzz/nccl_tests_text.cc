@@ -1,6 +1,7 @@
 // What nccl-tests printed: text from a file of the user's, with anything between.
 #include "perf/nccl_tests_text.hpp"
 
+#include "perf/log_fault.hpp"
 #include "tests/fuzz/input.hpp"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -24,7 +24,8 @@ if(TARGET noria_perf_pure)
   noria_test(NAME perf_piecewise_fit_test LABELS unit SOURCES unit/perf_piecewise_fit_test.cc
              LIBS noria_perf_pure)
   noria_test(NAME perf_tune_test LABELS unit
-             SOURCES unit/perf_bandwidth_svg_test.cc unit/perf_regret_test.cc
+             SOURCES unit/perf_bandwidth_svg_test.cc unit/perf_cells_left_test.cc
+                     unit/perf_regret_test.cc
                      unit/perf_scaled_curves_test.cc unit/perf_sweep_script_test.cc
                      unit/perf_tune_curves_test.cc unit/perf_tuner_rows_test.cc
              LIBS noria_tune_pure)

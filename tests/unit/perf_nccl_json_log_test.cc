@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "perf/exit_codes.hpp"
+#include "perf/log_fault.hpp"
 #include "perf/nccl_tests_json.hpp"
 
 namespace noria::perf {

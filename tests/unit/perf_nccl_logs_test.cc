@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "perf/log_fault.hpp"
 #include "perf/nccl_tests_text.hpp"
 #include "perf/piecewise_fit.hpp"
 #include "perf/scaled_curves.hpp"
@@ -117,7 +118,7 @@ TEST(Nccl_logs, The_tables_of_a_sweep_have_the_protocol_of_their_heading) {
 // refuses anyway, by file and table.
 TEST(Nccl_logs, Sizes_that_were_left_out_are_predicted_within_15_percent_in_all_logs_but_one) {
   std::set<std::string> worse;
-  size_t tables = 0;
+  std::vector<double> medians;
   for (const auto& entry : fs::directory_iterator(fs::path(NORIA_NCCL_LOGS) / "raw")) {
     const NcclTestsLog log = parse_nccl_tests(read(entry.path()));
     for (size_t i = 0; i < log.tables.size(); ++i) {
@@ -130,15 +131,17 @@ TEST(Nccl_logs, Sizes_that_were_left_out_are_predicted_within_15_percent_in_all_
             times.push_back({row.bytes, us});
       const std::vector<double> errors = left_out_errors(times);
       if (errors.empty()) continue;
-      ++tables;
-      if (median(errors) > 0.15)
+      medians.push_back(median(errors));
+      if (medians.back() > 0.15)
         worse.insert(entry.path().stem().string().substr(0, 3) + "/" + std::to_string(i + 1));
     }
   }
-  EXPECT_GT(tables, 80u);
+  std::printf("%zu tables: median %.1f %%, ninth of ten %.1f %%, largest %.1f %%\n", medians.size(),
+              100 * median(medians), 100 * percentile(medians, 90), 100 * largest(medians));
+  EXPECT_GT(medians.size(), 80u);
   // A socket on one machine: out of place and in place differ there by up to three quarters in the
   // median, and times jump tenfold from size to size.
-  EXPECT_EQ(worse, (std::set<std::string>{"089/1", "089/2", "089/3", "089/5"})) << tables;
+  EXPECT_EQ(worse, (std::set<std::string>{"089/1", "089/2", "089/3", "089/5"}));
 }
 
 // How far a row for other numbers of nodes is off, in the median over sizes: see RESULTS.md.
@@ -149,13 +152,14 @@ TEST(Nccl_logs, Times_on_more_nodes_are_predicted_from_fewer) {
       if (curve.key.collective == tuner::Collective::all_reduce) return curve;
     return Curve();
   };
-  const auto off = [&](const fs::path& from, const fs::path& to, const tuner::Cluster& usual) {
+  const auto off = [&](const fs::path& from, const fs::path& to, const tuner::Cluster& usual,
+                       ScaleTo scale = {}) {
     const Curve there = curve_of(to);
+    scale.most_nodes = there.key.nodes;
     std::map<uint64_t, double> measured;
     for (const TimedSize& mean : means_of(there.times)) measured[mean.bytes] = mean.us;
     std::vector<double> errors;
-    for (const Curve& curve :
-         scaled_curves({curve_of(from)}, {.most_nodes = there.key.nodes}, usual)) {
+    for (const Curve& curve : scaled_curves({curve_of(from)}, scale, usual)) {
       const std::vector<tuner::Range>& nodes = curve.scaling->stands_for;
       if (!holds(nodes, there.key.nodes)) continue;
       for (const TimedSize& mean : means_of(curve.times))
@@ -164,7 +168,9 @@ TEST(Nccl_logs, Times_on_more_nodes_are_predicted_from_fewer) {
     }
     EXPECT_FALSE(errors.empty()) << from;
     const double error = median(errors);
-    std::printf("%s: %.0f %% of %zu sizes\n", to.filename().c_str(), 100 * error, errors.size());
+    std::printf("%s from %s: %.0f %% in the median of %zu sizes, %.0f %% at most\n",
+                to.filename().c_str(), from.filename().c_str(), 100 * error, errors.size(),
+                100 * largest(errors));
     return error;
   };
   const fs::path raw = fs::path(NORIA_NCCL_LOGS) / "raw", figures = NORIA_FIGURES;
@@ -180,6 +186,13 @@ TEST(Nccl_logs, Times_on_more_nodes_are_predicted_from_fewer) {
   EXPECT_LT(
       off(raw / "007-h100-ib-n2g1-smoke.txt", raw / "004-h100-ib-n10g1-five-tables.txt", alone),
       0.2);
+  // Other NICs and ranks, on as many nodes.
+  tuner::Cluster four = hopper;
+  four.nics = 4;
+  const fs::path of_eight = raw / "001-h100-ib-n10g8-five-tables.txt";
+  const fs::path of_four = raw / "002-h100-ib-n10g4-five-tables.txt";
+  EXPECT_LT(off(of_four, of_eight, hopper, {.ranks_per_node = 8, .measured_nics = 4}), 0.2);
+  EXPECT_LT(off(of_eight, of_four, four, {.ranks_per_node = 4, .measured_nics = 8}), 0.2);
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
+#include "perf/log_fault.hpp"
+
 namespace noria::perf {
 namespace {
 
@@ -163,6 +167,31 @@ TEST(Nccl_tests_text, A_table_that_is_not_to_be_trusted_says_why) {
             "several programs print at once: was it built without MPI?");
   EXPECT_EQ(fault(kTitles + " 8 2 float sum -1 5 0 0 3 5 0 0 0\n" + kAverage),
             "line 3 has wrong results");
+}
+
+TEST(Nccl_tests_text, Rows_of_two_runs_in_one_table_are_found) {
+  const auto fault = [](const std::vector<int>& sizes, int averages) {
+    std::string text = kTitles;
+    for (const int bytes : sizes)
+      text += std::to_string(bytes) + " 2 float sum -1 5 0 0 0 5 0 0 0\n";
+    for (int i = 0; i < averages; ++i) text += kAverage;
+    const NcclTestsLog log = parse_nccl_tests(text);
+    return fault_of(log.tables[0], log);
+  };
+  EXPECT_EQ(fault({8, 16, 8, 32, 16}, 1),
+            "its sizes do not rise at line 7: do several programs print at once?");
+  EXPECT_EQ(fault({8, 8, 16, 16}, 2),
+            "its sizes do not rise at line 6: do several programs print at once?");
+  // Cycles, a size that is rounded to the one before, and an average that a script shows again.
+  EXPECT_EQ(fault({8, 16, 32, 8, 16, 32}, 1), "");
+  EXPECT_EQ(fault({0, 0, 64, 64, 128}, 1), "");
+  EXPECT_EQ(fault({8, 16, 32}, 2), "");
+  // Types and roots are measured one behind the other.
+  const std::string two_types =
+      kTitles + "8 2 float sum -1 5 0 0 0 5 0 0 0\n" + "16 4 float sum -1 5 0 0 0 5 0 0 0\n" +
+      "8 4 half sum -1 5 0 0 0 5 0 0 0\n" + "16 8 half sum -1 5 0 0 0 5 0 0 0\n" + kAverage;
+  const NcclTestsLog log = parse_nccl_tests(two_types);
+  EXPECT_EQ(fault_of(log.tables[0], log), "");
 }
 
 TEST(Nccl_tests_text, A_line_of_any_length_is_passed_over) {

@@ -94,6 +94,19 @@ TEST(Regret, One_choice_alone_compares_with_nothing) {
   EXPECT_TRUE(compare({curve(std::nullopt, std::nullopt, 1, 1)}, {}).empty());
 }
 
+TEST(Regret, What_the_user_left_to_NCCL_in_part_is_not_NCCLs_own) {
+  Curve some = curve(std::nullopt, std::nullopt, 180, 10);
+  some.key.cells = kAllCells & ~cells_of(Algorithm::nvls_tree, {});
+  EXPECT_TRUE(compare({some, kRing}, {}).empty());
+  // What is guessed of it is among what was left.
+  std::vector<Curve> closed{some};
+  close_choices(kUsual, Open::all, &closed);
+  for (const Curve& one : closed) {
+    EXPECT_NE(one.key.algorithm, Algorithm::nvls_tree);
+    EXPECT_EQ(one.key.cells, kAllCells);
+  }
+}
+
 TEST(Model_choice, Half_open_choices_are_closed_within_what_is_known_and_open_ones_on_demand) {
   std::vector<Curve> curves{curve(Algorithm::ring, std::nullopt, 90, 5),
                             curve(std::nullopt, std::nullopt, 50, 4)};
@@ -115,6 +128,13 @@ TEST(Model_choice, Half_open_choices_are_closed_within_what_is_known_and_open_on
   for (const Curve& one : curves) {
     EXPECT_TRUE(one.key.algorithm && one.key.protocol);
     times += one.times.size();
+    // Each change of the model's choice is at an edge: below it stands another.
+    for (const uint64_t edge : one.edges) {
+      CurveKey key = communicator_of(one.key);
+      if (one.key.algorithm == Algorithm::ring) key.algorithm = Algorithm::ring;
+      const auto model = model_of(kUsual, key);
+      EXPECT_NE(choice_by_model(model, key, edge - 1), choice_by_model(model, key, edge));
+    }
   }
   EXPECT_GE(times, 7u);
 }
@@ -160,6 +180,31 @@ TEST(Model_choice, What_takes_another_time_by_name_is_not_what_NCCL_chose) {
   for (const Curve& one : curves) elsewhere += one.key != guessed ? one.times.size() : 0;
   EXPECT_EQ(elsewhere, 7u);
   EXPECT_LT(of_others, elsewhere);
+}
+
+TEST(Model_choice, Times_that_differ_by_themselves_contradict_no_guess) {
+  // Out of place and in place differ by four, and by name it takes twice as long.
+  Curve own = curve(std::nullopt, std::nullopt, 50, 4);
+  std::vector<Curve> curves{own};
+  close_choices(kUsual, Open::all, &curves);
+  Curve named = curve(curves.front().key.algorithm, curves.front().key.protocol, 100, 8);
+  const auto guesses = [&] {
+    curves = {own, named};
+    close_choices(kUsual, Open::all, &curves);
+    size_t elsewhere = 0;
+    for (const Curve& one : curves)
+      elsewhere += one.key != named.key && holds(held_by(one.times), 1_MiB) ? 1 : 0;
+    return elsewhere;
+  };
+  EXPECT_EQ(guesses(), 1u);
+  for (TimedSize& time : own.times) time.us /= 2;
+  for (size_t i = 0; i < 7; ++i) own.times.push_back({own.times[i].bytes, own.times[i].us * 4});
+  EXPECT_EQ(guesses(), 0u);
+  // So by a table that has it, too: there may be nothing to lose.
+  plugin::tuner::Row row{.nodes = {2, 2}, .ranks_per_node = {8, 8}};
+  row.algorithm = *named.key.algorithm;
+  row.protocol = *named.key.protocol;
+  EXPECT_EQ(compare({own, named}, {.rows = {row}}).front().over_nccl(), 0);
 }
 
 TEST(Model_choice, A_guess_of_one_size_has_the_shape_of_the_models_line) {

@@ -48,6 +48,37 @@ TEST(Scaled_curves, What_the_model_is_wrong_by_here_it_is_thought_to_be_wrong_by
   EXPECT_EQ(made[0].scaling->stands_for, (std::vector<Range>{{3, 5}}));
 }
 
+TEST(Scaled_curves, Nodes_with_other_NICs_are_others_however_many_there_are) {
+  Cluster four = kUsual;
+  four.nics = 4;
+  const std::vector<Curve> made =
+      scaled_curves({ring(2, 1_MiB, 64_MiB, 1.5)}, {.most_nodes = 4, .measured_nics = 8}, four);
+  ASSERT_EQ(made.size(), 2u);
+  EXPECT_EQ(made[0].scaling->stands_for, (std::vector<Range>{{2, 2}}));
+  EXPECT_EQ(made[0].scaling->nics, 8u);
+  EXPECT_EQ(made[0].scaling->nics_there, 4u);
+  // On as many nodes: half as much again as the model says of 8 NICs, and what 4 take longer.
+  const auto us_of = [&](const Cluster& usual, uint64_t bytes) {
+    return model_of(usual, made[0].key)
+        .us(made[0].key.collective, Algorithm::ring, Protocol::simple, bytes);
+  };
+  for (const TimedSize& time : made[0].times)
+    EXPECT_NEAR(time.us, us_of(four, time.bytes) + 0.5 * us_of(kUsual, time.bytes), 1e-6)
+        << time.bytes;
+  // More NICs save their part.
+  const std::vector<Curve> more =
+      scaled_curves({ring(2, 1_MiB, 64_MiB, 1.5)}, {.most_nodes = 2, .measured_nics = 2}, four);
+  Cluster two = kUsual;
+  two.nics = 2;
+  const TimedSize& last = more[0].times.back();
+  EXPECT_NEAR(last.us,
+              1.5 * us_of(kUsual, last.bytes) * us_of(four, last.bytes) / us_of(two, last.bytes),
+              1e-6);
+  Measured measured{.curves = {made[1]}};
+  EXPECT_EQ(rows_of(fit_curves(&measured), {}).front().provenance,
+            "modelled at 4 nodes with 4 NICs from 2 with 8 NICs in a.log table 1");
+}
+
 TEST(Scaled_curves, Numbers_of_nodes_that_were_measured_are_left_out_of_their_octave) {
   const std::vector<Curve> made =
       scaled_curves({ring(4, 1_MiB, 2_MiB), ring(10, 1_MiB, 2_MiB)}, {8}, kUsual);

@@ -70,14 +70,39 @@ TEST(Tune_curves, What_NCCL_says_of_a_row_counts_before_the_variables_and_these_
   EXPECT_EQ(text_of(measured.curves[0].key), "all_reduce by NCCL's choice/LL, 2 nodes of 8");
   EXPECT_EQ(text_of_communicator(measured.curves[0].key), "all_reduce, 2 nodes of 8");
   EXPECT_EQ(text_of(measured.curves[1].key), "all_reduce Tree/LL128, 2 nodes of 8");
-  // Several are a choice that stays open.
-  LoggedTable open = table({row(8, "20")});
-  open.algorithm = "Ring,Tree";
-  open.protocol = "^LL";
-  EXPECT_EQ(text_of(read_curves({log_of(open)}, {}).curves[0].key),
-            "all_reduce by NCCL's choice, 2 nodes of 8");
-  EXPECT_EQ(read_curves({log_of(open)}, {.algorithm = Algorithm::nvls_tree}).curves[0].key.protocol,
+}
+
+TEST(Tune_curves, Variables_that_leave_several_leave_the_choice_open_and_others_out) {
+  const auto key_of = [](const char* algorithm, const char* protocol, const Assumed& assumed = {},
+                         const char* collective = "all_reduce") {
+    LoggedTable one = table({row(8, "20")});
+    one.algorithm = algorithm;
+    one.protocol = protocol;
+    one.collective = collective;
+    return read_curves({log_of(one)}, assumed).curves[0].key;
+  };
+  const CurveKey some = key_of("Ring,Tree", "^LL");
+  EXPECT_EQ(text_of(some), "all_reduce by NCCL's choice of some, 2 nodes of 8");
+  EXPECT_FALSE(some.is_free());
+  EXPECT_TRUE(key_of("", "").is_free());
+  EXPECT_EQ(key_of("^NVLS", "").cells & cells_of(Algorithm::nvls, {}), 0u);
+  // One is left.
+  EXPECT_EQ(text_of(key_of("allreduce:ring;broadcast:tree", "^LL,LL128")),
+            "all_reduce Ring/Simple, 2 nodes of 8");
+  EXPECT_EQ(key_of("Ring", "^LL128").protocol, std::nullopt);
+  EXPECT_NE(key_of("Ring", "^LL128").cells, kAllCells);
+  EXPECT_EQ(key_of("Ring", "").cells, kAllCells);
+  // The flags choose of what is left, and of nothing else.
+  EXPECT_EQ(key_of("Ring,NVLSTree", "", {.algorithm = Algorithm::nvls_tree}).protocol,
             Protocol::simple);
+  EXPECT_EQ(key_of("Ring", "", {.algorithm = Algorithm::tree}).algorithm, Algorithm::ring);
+  // What NCCL does not have was something else.
+  EXPECT_EQ(key_of("Tree", "LL", {}, "all_gather").algorithm, Algorithm::ring);
+  EXPECT_EQ(key_of("NVLS", "LL", {}, "reduce").algorithm, Algorithm::ring);
+  EXPECT_TRUE(key_of("Tree", "Rubbish", {}, "all_gather").is_free());
+  // All that NCCL has is what it has by itself.
+  EXPECT_TRUE(key_of("", "", {}, "broadcast").is_free());
+  EXPECT_TRUE(key_of("Ring", "", {}, "broadcast").is_free());
 }
 
 TEST(Tune_curves, Where_NCCL_has_one_algorithm_or_one_protocol_alone_that_is_the_choice) {
@@ -108,8 +133,11 @@ TEST(Tune_curves, What_the_tuner_is_not_asked_about_is_left_out_with_a_word) {
   const Measured measured = read_curves({log_of(other), log_of(nameless, "b"), log_of(empty)}, {});
   EXPECT_TRUE(measured.curves.empty());
   EXPECT_EQ(measured.left_out,
-            (std::vector<std::string>{"a.log table 1: the tuner is not asked about alltoall",
-                                      "b table 1: the log does not name its program"}));
+            (std::vector<std::string>{"a.log:7: the tuner is not asked about alltoall",
+                                      "b:7: the log does not name its program; give --coll"}));
+  EXPECT_EQ(
+      read_curves({log_of(nameless)}, {.collective = Collective::reduce}).curves[0].key.collective,
+      Collective::reduce);
   Measured one_size = read_curves({log_of(table({row(8, "20")}))}, {});
   EXPECT_TRUE(fit_curves(&one_size).empty());
   EXPECT_EQ(one_size.left_out,

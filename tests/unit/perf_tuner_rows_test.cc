@@ -99,6 +99,10 @@ TEST(Tuner_rows, Guesses_of_one_sweep_end_where_the_next_begins_whatever_another
   EXPECT_EQ(lines, (Lines{"2 nodes 0-1472K Ring/LL 10+25", "2 nodes 1472K-2M Ring/LL 10+25",
                           "2 nodes 1472K-2M Tree/LL 500+90", "2 nodes 2M-92M Ring/Simple 90+5",
                           "2 nodes 2M-92M Tree/LL 500+90", "2 nodes 92M- Ring/Simple 90+5"}));
+  // Where the model changes its choice is known.
+  small.curve.edges = {3_KiB, 3_MiB};
+  EXPECT_EQ(lines_of(rows_of({small, large}, {})),
+            (Lines{"2 nodes 0-3M Ring/LL 10+25", "2 nodes 3M- Ring/Simple 90+5"}));
 }
 
 TEST(Tuner_rows, What_is_scaled_or_guessed_is_modelled_and_says_from_what) {
