@@ -252,7 +252,7 @@ class Parser {
                                      R"(alltoall|sendrecv|gather|scatter|hypercube)_perf)");
     static const std::regex kVersion(R"(NCCL version (\d+\.\d+\.\d+))");
     static const std::regex kLibrary(R"(nccl-library=(\d+))");
-    static const std::regex kChosen(R"((\d+) Bytes -> Algo (\w+) proto (\w+))");
+    static const std::regex kChosen(R"((?:(\w+): )?(\d+) Bytes -> Algo (\w+) proto (\w+))");
     if (line.size() > kLongestFact) return;
     std::smatch match;
     if (line.find("# nThread") != std::string::npos || line.find("nThread ") == 0) begin_run();
@@ -318,9 +318,26 @@ class Parser {
     facts_.collective = name;
     if (is_table_open_ && log_.tables.back().rows.empty()) log_.tables.back().collective = name;
   }
+  // With the function's name NCCL counts the bytes of one rank; without it, as before 2.23, of all.
   void take_chosen(const std::smatch& match) {
     uint64_t bytes = 0;
-    if (read_whole(match[1].str(), &bytes)) chosen_[bytes] = {match[2], match[3]};
+    const std::string function = match[1];
+    const bool is_gather = function == "AllGather" || function == "ReduceScatter";
+    if (!function.empty() && !facts_.collective.empty() &&
+        function != function_of(facts_.collective))
+      return;
+    if (read_whole(match[2].str(), &bytes))
+      chosen_[bytes * (is_gather ? facts_.ranks : 1)] = {match[3], match[4]};
+  }
+  // As NCCL names it: "AllReduce" of all_reduce.
+  static std::string function_of(const std::string& collective) {
+    std::string name;
+    bool is_first = true;
+    for (const char c : collective) {
+      if (c != '_') name += is_first ? static_cast<char>(std::toupper(c)) : c;
+      is_first = c == '_';
+    }
+    return name;
   }
   // NCCL says so while a row is measured, or before the titles where it warms up: known at the end.
   void name_chosen() {

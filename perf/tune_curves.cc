@@ -52,16 +52,26 @@ Choice choice_among(Collective collective, Cells left) {
   return choice;
 }
 
+// As NCCL's log has it: "NVLS_TREE", or its number before version 2.23.
+template <class Word>
+std::optional<Word> said(std::string text) {
+  std::erase(text, '_');
+  if (text.size() == 1 && text[0] >= '0' &&
+      text[0] < static_cast<char>('0' + words::names_of<Word>().size()))
+    return static_cast<Word>(text[0] - '0');
+  return words::find_word<Word>(text);
+}
+
 // What NCCL said of the row counts before the variables, and these before the flags.
 Choice choice_of(const LoggedTable& table, const LoggedRow& row, Collective collective,
                  const Assumed& assumed) {
-  const bool has_algorithm = words::find_word<Algorithm>(row.algorithm).has_value();
-  const bool has_protocol = words::find_word<Protocol>(row.protocol).has_value();
-  const std::string& algorithm = has_algorithm ? row.algorithm : table.algorithm;
-  const std::string& protocol = has_protocol ? row.protocol : table.protocol;
-  Cells left = cells_left(collective, algorithm, protocol);
+  const auto algorithm = said<Algorithm>(row.algorithm);
+  const auto protocol = said<Protocol>(row.protocol);
+  const std::string nccl_algo = algorithm ? "" : table.algorithm;
+  const std::string nccl_proto = protocol ? "" : table.protocol;
+  Cells left = cells_left(collective, nccl_algo, nccl_proto) & cells_of(algorithm, protocol);
   // NCCL_ALGO may ask for what NCCL has not; then it was something else.
-  if (left == 0) left = cells_left(collective, "", protocol);
+  if (left == 0) left = cells_left(collective, "", nccl_proto) & cells_of({}, protocol);
   if (left == 0) left = cells_left(collective, "", "");
   for (const Cells flagged : {cells_of(assumed.algorithm, {}), cells_of({}, assumed.protocol)})
     if ((left & flagged) != 0) left &= flagged;

@@ -140,6 +140,27 @@ TEST(Nccl_tests_text, A_setting_is_of_its_run_of_its_heading_or_of_its_export) {
             "[/LL128]");
 }
 
+TEST(Nccl_tests_text, What_NCCL_says_that_it_chose_is_of_the_size_that_it_counts) {
+  const std::string info = "north:11:11 [0] NCCL INFO ";
+  const auto chosen = [&](const std::string& program, const std::string& line) {
+    std::string run = run_of(info + line + "\n" + kRow);
+    run.replace(run.find("all_reduce_perf"), 15, program);
+    const LoggedRow row = only_row(run);
+    return row.algorithm + "/" + row.protocol;
+  };
+  EXPECT_EQ(chosen("all_reduce_perf", "AllReduce: 4096 Bytes -> Algo NVLS_TREE proto SIMPLE"),
+            "NVLS_TREE/SIMPLE");
+  // Of a gather the bytes of one of two ranks.
+  EXPECT_EQ(chosen("all_gather_perf", "AllGather: 2048 Bytes -> Algo RING proto LL"), "RING/LL");
+  EXPECT_EQ(chosen("all_gather_perf", "AllGather: 4096 Bytes -> Algo RING proto LL"), "/");
+  EXPECT_EQ(chosen("reduce_scatter_perf", "ReduceScatter: 2048 Bytes -> Algo PAT proto SIMPLE"),
+            "PAT/SIMPLE");
+  // As before NCCL 2.23: without the function, of all ranks, and by numbers.
+  EXPECT_EQ(chosen("all_gather_perf", "4096 Bytes -> Algo 1 proto 2 time 12.5"), "1/2");
+  // Of another operation.
+  EXPECT_EQ(chosen("all_gather_perf", "AllReduce: 4096 Bytes -> Algo RING proto LL"), "/");
+}
+
 TEST(Nccl_tests_text, The_program_is_inferred_where_only_an_all_reduce_can_be_meant) {
   const std::string row = " 1048576 262144 float sum -1 50 20.97 36.70 0 50 20.97 36.70 0\n";
   EXPECT_EQ(only_table(kTitles + row).collective, "all_reduce");

@@ -64,12 +64,27 @@ TEST(Tune_curves, What_NCCL_says_of_a_row_counts_before_the_variables_and_these_
   one.protocol = "LL";
   one.rows[0].algorithm = "TREE";
   one.rows[0].protocol = "LL128";
-  one.rows[1].algorithm = "NVLS_TREE?";  // not known
+  one.rows[1].algorithm = "Unknown";
   const Measured measured = read_curves({log_of(one)}, {.protocol = Protocol::simple});
   ASSERT_EQ(measured.curves.size(), 2u);
   EXPECT_EQ(text_of(measured.curves[0].key), "all_reduce by NCCL's choice/LL, 2 nodes of 8");
   EXPECT_EQ(text_of_communicator(measured.curves[0].key), "all_reduce, 2 nodes of 8");
   EXPECT_EQ(text_of(measured.curves[1].key), "all_reduce Tree/LL128, 2 nodes of 8");
+}
+
+TEST(Tune_curves, NCCLs_own_words_and_numbers_of_a_choice_are_known) {
+  const auto choice_of = [](const char* algorithm, const char* protocol) {
+    LoggedTable one = table({row(8, "20")});
+    one.algorithm = one.protocol = "";
+    one.rows[0].algorithm = algorithm;
+    one.rows[0].protocol = protocol;
+    return text_of(read_curves({log_of(one)}, {}).curves[0].key);
+  };
+  EXPECT_EQ(choice_of("NVLS_TREE", "SIMPLE"), "all_reduce NVLSTree/Simple, 2 nodes of 8");
+  EXPECT_EQ(choice_of("COLLNET_CHAIN", "SIMPLE"), "all_reduce CollNetChain/Simple, 2 nodes of 8");
+  EXPECT_EQ(choice_of("1", "2"), "all_reduce Ring/Simple, 2 nodes of 8");
+  EXPECT_EQ(choice_of("0", "1"), "all_reduce Tree/LL128, 2 nodes of 8");
+  EXPECT_EQ(choice_of("7", "3"), "all_reduce by NCCL's choice, 2 nodes of 8");
 }
 
 TEST(Tune_curves, Variables_that_leave_several_leave_the_choice_open_and_others_out) {
