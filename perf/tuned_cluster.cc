@@ -45,9 +45,10 @@ tuner::Cpu cpu_of(const std::string& text) {
 
 std::vector<std::string> tables_of(const ClusterFlags& flags) {
   if (!flags.tables.empty()) return flags.tables;
+  const Params params = params_of_environment();
+  if (!params.tuner) return {};
   std::vector<std::string> paths;
-  if (const std::string of_user = params_of_environment().tuner_table; !of_user.empty())
-    paths.push_back(of_user);
+  if (!params.tuner_table.empty()) paths.push_back(params.tuner_table);
   // In the build tree and where the tree is installed.
   const std::string self = own_folder(reinterpret_cast<const void*>(&add_cluster_flags));
   for (const char* step : {"../lib/", "../" NORIA_LIBDIR "/"}) {

@@ -128,6 +128,9 @@ TEST_F(TuneExplain, Reads_what_the_plugin_reads_where_no_table_is_named) {
   const ToolEnd end = run({"--nodes", "2", "--bytes", "25MiB"});
   EXPECT_EQ(end.exit_code, 0) << end.err;
   EXPECT_NE(end.out.find("noria/tables/ib400-hopper8-8nics.csv:"), std::string::npos) << end.out;
+  const ToolEnd off = run_tool_to_end({"noria_tune", "explain", "--nodes", "2", "--bytes", "25MiB"},
+                                      {{"NORIA_TUNER", "0"}});
+  EXPECT_NE(off.out.find("why: there is no table: NCCL chooses"), std::string::npos) << off.out;
 }
 
 TEST_F(TuneExplain, Tables_that_come_with_noria_have_a_row_for_every_all_reduce) {
