@@ -5,4 +5,6 @@ if(TARGET noria_nccl_net)
   noria_test(NAME tuner_unit_test LABELS unit plugin LIBS noria_tuner
              SOURCES unit/tuner_decision_test.cc unit/tuner_nccl_model_test.cc
                      unit/tuner_review_test.cc unit/tuner_table_test.cc)
+  target_compile_definitions(tuner_unit_test PRIVATE
+    NORIA_TABLES="${PROJECT_SOURCE_DIR}/plugin/tuner/tables")
 endif()

@@ -164,6 +164,25 @@ TEST(Tuner_table, A_row_is_for_the_hardware_that_it_names) {
   EXPECT_FALSE(is_for(row, other));
 }
 
+// Else its peers would refuse it.
+TEST(Tuner_table, A_node_that_lost_a_port_has_the_rows_of_its_peers_of_those_that_come_with_noria) {
+  const auto fingerprint_with = [](uint64_t nics) {
+    Table all;
+    for (const std::string& path : tables_in(NORIA_TABLES)) {
+      auto table = read_table(path);
+      EXPECT_TRUE(table.is_ok()) << table.failure();
+      keep_rows_for({{LinkKind::infiniband, 400}, nics, Gpu::hopper, 23007}, &*table);
+      all.rows.insert(all.rows.end(), table->rows.begin(), table->rows.end());
+    }
+    EXPECT_FALSE(all.rows.empty()) << nics;
+    return fingerprint_of(all);
+  };
+  for (const uint64_t nics : {5, 6, 7}) EXPECT_EQ(fingerprint_with(nics), fingerprint_with(8));
+  EXPECT_EQ(fingerprint_with(3), fingerprint_with(4));
+  EXPECT_EQ(fingerprint_with(1), fingerprint_with(2));
+  EXPECT_NE(fingerprint_with(4), fingerprint_with(8));
+}
+
 TEST(Tuner_table, Its_fingerprint_is_of_what_choices_depend_on) {
   EXPECT_EQ(fingerprint_of(Table()), 0u);
   const uint64_t all = fingerprint_of(parsed(kHead + kRow));
