@@ -6,10 +6,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "tests/support/tcp_calls.hpp"
 
@@ -125,7 +128,9 @@ class Fleeting {
             ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
         mr_(verbs().reg_mr(hca.pd(), base_, bytes, kAllAccess)) {
     EXPECT_NE(mr_, nullptr);
-    EXPECT_EQ(::munmap(base_ + kept, bytes - kept), 0);
+    if (kept < bytes) {
+      EXPECT_EQ(::munmap(base_ + kept, bytes - kept), 0);
+    }
   }
 
   Region region() const { return {reinterpret_cast<uintptr_t>(base_), mr_->rkey}; }
@@ -176,6 +181,60 @@ TEST(SoftTcp, Memory_that_is_mapped_no_more_ends_its_queue_pair_and_no_other) {
         link.reconnect();
       }
     }
+  });
+}
+
+// Requests end well or not, as they met the page or its absence.
+TEST(SoftTcp, Memory_that_comes_and_goes_while_it_is_sent_kills_nobody) {
+  run_pair([](Post& p) {
+    Link link(p, link_spec());
+    constexpr size_t kBytes = 1 << 20;
+    const Fleeting memory(link.hca, kBytes, kBytes);
+    std::atomic<bool> is_over{false};
+    std::thread thief([&] {
+      auto* const half = reinterpret_cast<void*>(memory.region().address + kBytes / 2);
+      while (!is_over)
+        for (const int access : {PROT_NONE, PROT_READ | PROT_WRITE})
+          EXPECT_EQ(::mprotect(half, kBytes / 2, access), 0);
+    });
+    for (int round = 0; round < 50; ++round) {
+      constexpr int kWrites = 4;
+      if (p.side == 0) {
+        for (int i = 0; i < kWrites; ++i)
+          ASSERT_EQ(memory.post(link.qp.get(), IBV_WR_RDMA_WRITE, link.remote), 0);
+        for (int i = 0; i < kWrites; ++i) wait_completion(link.cq.get());
+      }
+      link.wire.meet();
+      link.reconnect();
+    }
+    is_over = true;
+    thief.join();
+  });
+}
+
+TEST(SoftTcp, Memory_that_is_given_back_before_a_read_is_answered_gets_nothing) {
+  run_alone([](Post&) {
+    Lonely end;
+    const Fleeting memory(end.hca, 4096, 4096);
+    ASSERT_EQ(memory.post(end.qp.get(), IBV_WR_RDMA_READ, memory.region()), 0);
+    const Fd connection = end.accept();
+    std::optional<tcp::Request> request = serve_up_to_request(end, connection.get());
+    ASSERT_EQ(::munmap(reinterpret_cast<void*>(memory.region().address), 4096), 0);
+    // In as many parts as it is asked for.
+    for (bool is_last = false; request && !is_last; request = next_request(connection.get())) {
+      is_last = (request->flags & tcp::kIsLast) != 0;
+      const struct {
+        tcp::Header header;
+        tcp::Answer body;
+        char bytes[4096];
+      } answer{{tcp::Kind::answer, sizeof(tcp::Answer), request->bytes},
+               {.source = request->source, .number = request->number},
+               {}};
+      const size_t length = offsetof(decltype(answer), bytes) + request->bytes;
+      ASSERT_EQ(::send(connection.get(), &answer, length, MSG_NOSIGNAL),
+                static_cast<ssize_t>(length));
+    }
+    expect_completion(end.cq.get(), 1, IBV_WC_LOC_PROT_ERR);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <vector>
@@ -13,6 +14,7 @@ namespace noria::soft {
 namespace {
 
 using Event = TcpStream::Event;
+using Offer = TcpStream::Offer;
 
 // Two streams, or one and a stranger: any stream socket will do.
 struct TcpStreamTest : testing::Test {
@@ -116,10 +118,10 @@ TEST_F(TcpStreamTest, Who_offers_payload_while_enough_is_unsent_is_sent_away_and
   std::vector<uint8_t> bytes(tcp::kMaxPayload);
   const iovec piece{bytes.data(), bytes.size()};
   uint64_t taken = 0;
-  while (theirs().offer(tcp::Answer{.number = taken}, {&piece, 1})) ++taken;
+  while (theirs().offer(tcp::Answer{.number = taken}, {&piece, 1}) == Offer::taken) ++taken;
   // As many as may come at once, none of whom has seen can_send() change.
   for (int i = 0; i < 64; ++i)
-    EXPECT_FALSE(theirs().offer(tcp::Answer{.number = taken}, {&piece, 1}));
+    EXPECT_EQ(theirs().offer(tcp::Answer{.number = taken}, {&piece, 1}), Offer::not_yet);
   // Expect: what was taken arrives, and nothing else.
   for (uint64_t received = 0; received < taken;) {
     const Event event = ours->receive(&frame);
@@ -130,12 +132,68 @@ TEST_F(TcpStreamTest, Who_offers_payload_while_enough_is_unsent_is_sent_away_and
       ASSERT_TRUE(theirs().flush());
   }
   EXPECT_EQ(ours->receive(&frame), Event::nothing);
-  EXPECT_TRUE(theirs().offer(tcp::Answer{}, {&piece, 1}));
+  EXPECT_EQ(theirs().offer(tcp::Answer{}, {&piece, 1}), Offer::taken);
 }
 
 TEST_F(TcpStreamTest, A_broken_stream_takes_what_is_offered_and_loses_it) {
   theirs().close();
-  EXPECT_TRUE(theirs().offer(tcp::Answer{}, {}));
+  EXPECT_EQ(theirs().offer(tcp::Answer{}, {}), Offer::taken);
+}
+
+// A payload of which a thread of the application has taken the pages behind the first `kept` bytes.
+class HalfGone {
+ public:
+  explicit HalfGone(size_t kept)
+      : base_(::mmap(nullptr, tcp::kMaxPayload, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                     -1, 0)),
+        piece{base_, tcp::kMaxPayload} {
+    EXPECT_EQ(::mprotect(static_cast<uint8_t*>(base_) + kept, tcp::kMaxPayload - kept, PROT_NONE),
+              0);
+  }
+  ~HalfGone() { ::munmap(base_, tcp::kMaxPayload); }
+  HalfGone(const HalfGone&) = delete;
+  HalfGone& operator=(const HalfGone&) = delete;
+
+ private:
+  void* const base_;
+
+ public:
+  const iovec piece;
+};
+
+TEST_F(TcpStreamTest, A_payload_that_cannot_be_read_is_told_and_leaves_no_trace) {
+  admit_both();
+  std::vector<uint8_t> bytes(tcp::kMaxPayload);
+  const iovec piece{bytes.data(), bytes.size()};
+  uint64_t taken = 0;
+  // The kernel is to read it, as it has room; then we are, as it has none.
+  for (const size_t kept : {size_t{0}, size_t{64} << 10}) {
+    const HalfGone gone(kept);
+    EXPECT_EQ(theirs().offer(tcp::Answer{.number = 77}, {&gone.piece, 1}), Offer::unreadable);
+    while (!theirs().has_unsent())
+      ASSERT_EQ(theirs().offer(tcp::Answer{.number = taken++}, {&piece, 1}), Offer::taken);
+    EXPECT_EQ(theirs().offer(tcp::Answer{.number = 77}, {&gone.piece, 1}), Offer::unreadable);
+  }
+  // Expect: what was sent before and is sent behind it arrives, and nothing else.
+  ASSERT_TRUE(theirs().send(tcp::Answer{.number = taken++}));
+  for (uint64_t received = 0; received < taken;) {
+    const Event event = ours->receive(&frame);
+    ASSERT_NE(event, Event::broken);
+    if (event == Event::nothing) {
+      ASSERT_TRUE(theirs().flush());
+      continue;
+    }
+    tcp::Answer answer;
+    ASSERT_TRUE(frame.is(&answer));
+    EXPECT_EQ(answer.number, received++);
+  }
+}
+
+TEST_F(TcpStreamTest, A_payload_that_vanishes_under_way_breaks_the_stream) {
+  admit_both();
+  const HalfGone gone(tcp::kMaxPayload / 2);
+  EXPECT_EQ(theirs().offer(tcp::Answer{}, {&gone.piece, 1}), Offer::taken);
+  EXPECT_FALSE(theirs().flush());
 }
 
 TEST_F(TcpStreamTest, The_other_sides_end_is_seen_after_all_that_it_sent) {

@@ -24,8 +24,8 @@ void land(Qp& qp, HeldAnswer& answer) {
   wqe.flags &= ~Wqe::kIsHeld;
   answer.has_landed = true;
   Pieces local;
-  // Looked up again: the region may be gone.
-  if (!gather(qp, wqe, {0, wqe.bytes}, &local)) {
+  // Looked up again: the region may be gone, or its memory.
+  if (!gather(qp, wqe, {0, wqe.bytes}, &local) || !is_mapped(local, true)) {
     answer.status = IBV_WC_LOC_PROT_ERR;
     return;
   }

@@ -4,7 +4,10 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <optional>
 
 #include "verbs/soft/segment.hpp"
@@ -90,6 +93,15 @@ bool has_pages(uint64_t address, uint64_t length, bool for_writing) {
   if (!can_populate()) return true;
   if (bytes <= kExactBytes) return has_access(first, bytes, for_writing);
   return has_access(first, kPage, for_writing) && has_access(last, kPage, for_writing);
+}
+
+bool copy_own(void* to, const void* from, uint64_t bytes) {
+  const iovec ours{to, bytes}, theirs{const_cast<void*>(from), bytes};
+  const ssize_t moved = ::process_vm_readv(::getpid(), &ours, 1, &theirs, 1, 0);
+  if (moved >= 0 || errno == EFAULT) return moved == static_cast<ssize_t>(bytes);
+  if (!has_pages(reinterpret_cast<uint64_t>(from), bytes, false)) return false;
+  std::memcpy(to, from, bytes);
+  return true;
 }
 
 }  // namespace noria::soft

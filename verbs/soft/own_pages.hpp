@@ -1,4 +1,5 @@
-// What the kernel says of our own memory, which a network card would pin when it is registered.
+// What the kernel says of our own memory, which a network card would pin when it is registered:
+// the application may give it back to the system all the same, at any time and in any thread.
 //
 // A microsecond for each mapping that the range lies in, on Linux 6.11 and later. Older kernels are
 // asked page by page up to 64 KiB (0.15 us a page), and of a longer range for the first and the
@@ -16,6 +17,11 @@ namespace noria::soft {
 
 // Whether every page of the range may be read, and written if `for_writing`. True if it is empty.
 bool has_pages(uint64_t address, uint64_t length, bool for_writing);
+
+// Copies out of it, by the kernel, which survives pages that vanish just then: false where it cannot
+// all be read. A microsecond and 70 us a MiB, several times what loads and stores take. Where the
+// kernel forbids attach it only looks before it copies, as has_pages() does.
+bool copy_own(void* to, const void* from, uint64_t bytes);
 
 // Whether the kernel is one that tells mappings, so that the answer is exact.
 bool tells_mappings();

@@ -88,13 +88,16 @@ Outcome ask_over_tcp(Qp& qp, Wqe& wqe, const Cut& cut) {
   if (!stream.can_send()) return wait_for_room(qp);
   Pieces local;
   // What comes back must have a place to go before the target has done it; and what cannot be read
-  // would end the connection, which is not ours alone.
+  // to its end would end the connection, which is not ours alone.
   if (!gather(qp, wqe, cut, &local) || !is_mapped(local, wqe.is_answered()))
     return fail(IBV_WC_LOC_PROT_ERR);
   const tcp::Request request = request_for(qp, wqe, cut);
   // A stream that breaks is seen by the pump; the request waits as for any that is cut.
-  if (!stream.offer(request, wqe.is_answered() ? std::span<const iovec>() : local.all()))
-    return wait_for_room(qp);
+  switch (stream.offer(request, wqe.is_answered() ? std::span<const iovec>() : local.all())) {
+    case TcpStream::Offer::not_yet: return wait_for_room(qp);
+    case TcpStream::Offer::unreadable: return fail(IBV_WC_LOC_PROT_ERR);
+    case TcpStream::Offer::taken: break;
+  }
   qp.tcp_ask.stage = Stage::asked;  // the answer comes under our lock
   qp.tcp_ask.cut = cut;
   qp.asked = qp.moved + cut.bytes;
@@ -196,7 +199,8 @@ void on_answer(Qp& qp, const Peer& from, const tcp::Answer& answer, const TcpStr
   if (frame.header.payload_bytes != expected) return settle(ask, IBV_WC_BAD_RESP_ERR);
   if (answer.code != IBV_WC_SUCCESS) return settle(ask, static_cast<ibv_wc_status>(answer.code));
   Pieces local;
-  if (expected > 0 && !gather(qp, wqe, ask.cut, &local)) return settle(ask, IBV_WC_LOC_PROT_ERR);
+  if (expected > 0 && (!gather(qp, wqe, ask.cut, &local) || !is_mapped(local, true)))
+    return settle(ask, IBV_WC_LOC_PROT_ERR);
   scatter(local, frame.payload);
   qp.moved += ask.cut.bytes;
   ask.refused_since = 0;

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "verbs/soft/device_copy.hpp"
+#include "verbs/soft/own_pages.hpp"
 #include "verbs/soft/shared_layout.hpp"
 #include "verbs/soft/tcp_socket.hpp"
 
@@ -25,39 +26,52 @@ TcpStream::Sent TcpStream::send_frame(tcp::Kind kind, const void* body, size_t b
   }
   SpinGuard guard(write_);
   if (is_broken_) return Sent::broken;
-  if (out_end_ - out_begin_ >= enough) return Sent::not_yet;
+  const size_t kept = out_end_ - out_begin_;
+  if (kept >= enough) return Sent::not_yet;
   size_t sent = 0;
-  if (out_begin_ == out_end_) {
+  if (kept == 0) {
     msghdr message{};
     message.msg_iov = pieces;
     message.msg_iovlen = count;
     const ssize_t n = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+    if (n < 0 && errno == EFAULT) return Sent::unreadable;
     is_broken_ = n < 0 && errno != EAGAIN && errno != EINTR;
     if (n > 0) sent = static_cast<size_t>(n);
   }
-  for (size_t i = 0; i < count && !is_broken_; ++i) {
+  const bool has_begun = sent > 0;
+  Kept rest = is_broken_ ? Kept::no_room : Kept::yes;
+  for (size_t i = 0; i < count && rest == Kept::yes; ++i) {
     const size_t skip = std::min(sent, pieces[i].iov_len);
     sent -= skip;
-    const iovec rest{static_cast<uint8_t*>(pieces[i].iov_base) + skip, pieces[i].iov_len - skip};
-    is_broken_ = !keep(rest);
+    rest = keep({static_cast<uint8_t*>(pieces[i].iov_base) + skip, pieces[i].iov_len - skip});
   }
-  unsent_.store(out_end_ - out_begin_, std::memory_order_relaxed);
+  if (rest == Kept::unreadable && !has_begun) {
+    out_end_ = out_begin_ + kept;
+    return Sent::unreadable;
+  }
+  is_broken_ = rest != Kept::yes;
+  // The kernel may have stopped at a page that was away, or for a signal, with room left: then no
+  // edge would tell of room, and what is kept would stay.
+  if (kept == 0)
+    flush_locked();
+  else
+    unsent_.store(out_end_ - out_begin_, std::memory_order_relaxed);
   return is_broken_ ? Sent::broken : Sent::yes;
 }
 
-bool TcpStream::keep(const iovec& piece) {
-  if (piece.iov_len == 0) return true;
+TcpStream::Kept TcpStream::keep(const iovec& piece) {
+  if (piece.iov_len == 0) return Kept::yes;
   if (out_ == nullptr) out_.reset(new (std::nothrow) uint8_t[kOutBytes]);
-  if (out_ == nullptr) return false;
+  if (out_ == nullptr) return Kept::no_room;
   if (piece.iov_len > kOutBytes - out_end_) {
     std::memmove(out_.get(), out_.get() + out_begin_, out_end_ - out_begin_);
     out_end_ -= out_begin_;
     out_begin_ = 0;
   }
-  if (piece.iov_len > kOutBytes - out_end_) return false;
-  std::memcpy(out_.get() + out_end_, piece.iov_base, piece.iov_len);
+  if (piece.iov_len > kOutBytes - out_end_) return Kept::no_room;
+  if (!copy_own(out_.get() + out_end_, piece.iov_base, piece.iov_len)) return Kept::unreadable;
   out_end_ += piece.iov_len;
-  return true;
+  return Kept::yes;
 }
 
 bool TcpStream::flush_locked() {

@@ -1,7 +1,8 @@
 // TcpStream: frames (tcp_wire.hpp) over one socket, with buffers of fixed size.
 //
 // send() hands the kernel what it takes, straight from the caller's memory; the rest is copied
-// and goes when there is room. Nothing refers to the caller's memory once it has returned. Nothing
+// and goes when there is room. Nothing refers to the caller's memory once it has returned, and who
+// takes that memory back meanwhile, in another thread, ends a frame but not the process. Nothing
 // blocks. After the first frames nothing is allocated.
 //
 // Threads: receive(), admit() and fd(): one at a time; the rest: any thread.
@@ -38,11 +39,17 @@ class TcpStream {
   bool send(const Body& body, std::span<const iovec> payload = {}) NORIA_EXCLUDES(write_) {
     return send_frame(Body::kKind, &body, sizeof body, payload, kOutBytes + 1) == Sent::yes;
   }
-  // The same for who is not alone in sending payload. False: nothing was sent, since others have
-  // left so much unsent. A broken stream takes what it loses.
+  // The same for who is not alone in sending payload. not_yet: nothing was sent, since others have
+  // left so much unsent. unreadable: nor was it, as the payload is mapped no more; where it vanishes
+  // with half of the frame sent, the stream breaks. A broken stream takes what it loses.
+  enum class Offer { taken, not_yet, unreadable };
   template <class Body>
-  bool offer(const Body& body, std::span<const iovec> payload) NORIA_EXCLUDES(write_) {
-    return send_frame(Body::kKind, &body, sizeof body, payload, kEnough) != Sent::not_yet;
+  Offer offer(const Body& body, std::span<const iovec> payload) NORIA_EXCLUDES(write_) {
+    switch (send_frame(Body::kKind, &body, sizeof body, payload, kEnough)) {
+      case Sent::not_yet: return Offer::not_yet;
+      case Sent::unreadable: return Offer::unreadable;
+      default: return Offer::taken;
+    }
   }
   // False: the stream is broken.
   bool flush() NORIA_EXCLUDES(write_);
@@ -79,12 +86,13 @@ class TcpStream {
   static constexpr size_t kHelloBytes = sizeof(tcp::Header) + sizeof(tcp::Hello);
   static constexpr size_t kMaxBody = 128;
 
-  // not_yet: `enough` or more is unsent.
-  enum class Sent { yes, not_yet, broken };
+  // not_yet: `enough` or more is unsent. unreadable: the payload cannot be read; nothing was sent.
+  enum class Sent { yes, not_yet, unreadable, broken };
   Sent send_frame(tcp::Kind kind, const void* body, size_t bytes, std::span<const iovec> payload,
                   size_t enough) NORIA_EXCLUDES(write_);
   bool flush_locked() NORIA_REQUIRES(write_);
-  bool keep(const iovec& piece) NORIA_REQUIRES(write_);
+  enum class Kept { yes, no_room, unreadable };
+  Kept keep(const iovec& piece) NORIA_REQUIRES(write_);
   Event take(Frame* out);
 
   Fd fd_;
