@@ -119,11 +119,22 @@ Fd listen_for_client(uint16_t port) {
 namespace {
 
 NetControl accept_client(const Fd& listener) {
-  while (true) {
+  constexpr int kRestMs = 100, kMostRefusals = 20;
+  for (int refusals = 0; true;) {
     pollfd ready{.fd = listener.get(), .events = POLLIN, .revents = 0};
     ::poll(&ready, 1, -1);
     Fd client = bucketing::accept_from(listener);
-    if (!client.is_open()) continue;  // it gave up meanwhile
+    if (!client.is_open()) {
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) continue;  // it gave up
+      // Another process may give back what the host lacks, and until then the client is in the queue.
+      if (refusals == kMostRefusals)
+        throw ToolError(Exit::environment, std::string("a client calls and cannot be let in: ") +
+                                               std::strerror(errno) +
+                                               "; raise the limit on open files (ulimit -n)");
+      ++refusals;
+      ::poll(nullptr, 0, kRestMs);
+      continue;
+    }
     bucketing::tune(client);
     const std::string name = "the client at " + bucketing::peer_address(client).text();
     return NetControl(std::move(client), name);

@@ -77,7 +77,8 @@ auto use_links(NetControl& control, const char* tool, Work work) {
 Fd listen_for_client(uint16_t port);
 // The first client whose first word `takes` takes. It throws ToolError for any other: of code peer
 // that one is refused with a line on both sides, and the next one waits no longer than the time to
-// say a first word; of another code it ends the wait.
+// say a first word; of another code it ends the wait. So does a client for whom there is no
+// descriptor, after two seconds.
 NetControl wait_for_client(const Fd& listener, const char* tool,
                            const std::function<void(NetControl&, const std::string&)>& takes);
 // `advice` ends the failure: what has to run there.

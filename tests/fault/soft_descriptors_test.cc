@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <vector>
 
 #include "tests/support/cpu_time.hpp"
@@ -71,6 +72,27 @@ TEST(SoftDescriptors, A_caller_that_finds_none_is_let_in_later_and_costs_no_core
         expect_completion(end.cq.get(), 1);
         p.peer.meet();
       });
+}
+
+TEST(SoftDescriptors, Who_asks_for_a_hosts_port_and_finds_none_waits_and_costs_no_core_until_then) {
+  run_pair([](Post& p) {
+    setenv("NORIA_SOFT_DEVICES", "name=mlx0,host=a", 1);
+    if (p.side == 1) {
+      p.peer.meet();
+      const Hca hca;  // asks side 0 for the port, for two seconds at most
+      p.peer.meet();
+      return;
+    }
+    const Hca hca;
+    const std::vector<int> taken = take_all_descriptors();
+    p.peer.meet();
+    const double before = cpu_seconds();
+    ::poll(nullptr, 0, 500);
+    // Expect: asleep. A thread that spins uses all of it.
+    EXPECT_LT(cpu_seconds() - before, 0.2);
+    for (const int fd : taken) ::close(fd);
+    p.peer.meet();
+  });
 }
 
 // A call needs a descriptor for its socket and then some for what comes over it: here there is one

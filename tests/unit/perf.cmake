@@ -14,6 +14,9 @@ if(TARGET noria_perf_pure)
              LIBS noria_perf_pure)
   noria_test(NAME perf_machine_check_test LABELS unit SOURCES unit/perf_machine_check_test.cc
              LIBS noria_machine_check noria_tuner)
+  noria_test(NAME perf_net_control_test LABELS unit
+             SOURCES unit/perf_net_control_test.cc ${CMAKE_SOURCE_DIR}/perf/net_control.cc
+             LIBS noria_perf_pure noria_bucketing)
   noria_test(NAME perf_exit_codes_test LABELS unit SOURCES unit/perf_exit_codes_test.cc
              LIBS noria_perf_pure)
   noria_test(NAME perf_table_test LABELS unit SOURCES unit/perf_table_test.cc LIBS noria_perf_pure)

@@ -355,7 +355,7 @@ void Engine::handle(uint64_t tag) {
     case Watched::tcp: break;  // the next round looks
     case Watched::port:
       for (const SharedPort& port : ports_)
-        if (port.listener.get() == fd) hand_over(port);
+        if (port.listener.get() == fd && !hand_over(port)) rest_links();
       break;
     case Watched::doorbell:
       take_events(fd);
@@ -364,18 +364,25 @@ void Engine::handle(uint64_t tag) {
   }
 }
 
+void Engine::watch_callers(uint32_t events) {
+  change_watch(epoll_.get(), listener_.get(), Watched::listener, events);
+  for (const SharedPort& port : ports_)
+    if (port.listener.is_open())
+      change_watch(epoll_.get(), port.listener.get(), Watched::port, events);
+}
+
 void Engine::rest_links() {
   constexpr Nanoseconds kRest = 100'000'000;
   log(LogLevel::warn,
       "no descriptor for a process that calls or answers: raise the limit of open files");
-  change_watch(epoll_.get(), listener_.get(), Watched::listener, 0);
+  watch_callers(0);
   links_due_ = device_now() + kRest;
 }
 
 // When to look at callers and links again; kNever while they are watched.
 Nanoseconds Engine::tend_links() {
   if (links_due_ == kNever || device_now() < links_due_) return links_due_;
-  change_watch(epoll_.get(), listener_.get(), Watched::listener, EPOLLIN);
+  watch_callers(EPOLLIN);
   neighbours_->resume_links();
   return links_due_ = kNever;
 }

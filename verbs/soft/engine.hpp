@@ -149,6 +149,7 @@ class Engine {
   void handle(uint64_t tag);
   Nanoseconds look_round() NORIA_EXCLUDES(registry_);
   Nanoseconds tend_queues() NORIA_EXCLUDES(registry_);
+  void watch_callers(uint32_t events);
   void rest_links();
   Nanoseconds tend_links();
   Nanoseconds tend_tcp();

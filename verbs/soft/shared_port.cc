@@ -124,9 +124,10 @@ Joined join_port(const std::string& key) {
                 ": the processes that have it open do not answer; are they stopped?");
 }
 
-void hand_over(const SharedPort& port) {
+bool hand_over(const SharedPort& port) {
   const Fd asker(::accept4(port.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!asker.is_open() || !is_of_our_user(asker.get())) return;
+  if (!asker.is_open()) return errno != EMFILE && errno != ENFILE;
+  if (!is_of_our_user(asker.get())) return true;
   TwoDescriptors message;
   cmsghdr* rights = CMSG_FIRSTHDR(&message.header);
   rights->cmsg_level = SOL_SOCKET;
@@ -136,6 +137,7 @@ void hand_over(const SharedPort& port) {
   std::memcpy(CMSG_DATA(rights), fds, sizeof fds);
   // Nothing to do where it fails: who asks sees the end of the connection and asks again.
   (void)::sendmsg(asker.get(), &message.header, MSG_NOSIGNAL);
+  return true;
 }
 
 }  // namespace noria::soft

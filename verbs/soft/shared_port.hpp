@@ -27,6 +27,7 @@ struct SharedPort {
 Result<SharedPort, std::string> join_port(const std::string& key);
 
 // Gives what `port` is to one process that asks for it; nothing if nobody does. Does not block.
-void hand_over(const SharedPort& port);
+// False: no descriptor for who asks, who waits and would wake us without end.
+bool hand_over(const SharedPort& port);
 
 }  // namespace noria::soft
