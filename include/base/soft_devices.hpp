@@ -1,6 +1,6 @@
 // The devices that NORIA_SOFT_DEVICES describes, for the software HCA:
 //
-//   name=mlx0,rate=400,width=4,ll=ib,numa=0,pci=0000:17:00.0,host=a,shape=25,ece=0x3; name=mlx1,...
+//   name=mlx0,rate=400,width=4,ll=ib,numa=0,pci=0000:17:00.0,host=a,shape=25,ece=0x3,max_msg=8; name=mlx1,...
 //
 // Strict: a key that is unknown, given twice or out of its range refuses the whole text, and the
 // failure is one line that names the device, the word, what is accepted, and the nearest key. Pure.
@@ -33,9 +33,10 @@ struct SoftDevice {
   std::string pci;  // empty: on no bus
   std::string
       host;  // whose port it is: processes that name the same host share it. Empty: their own
-  double shape_gbit = 0;      // 0: as NORIA_SOFT_RATE_GBIT says
-  uint32_t ece = 0;           // options of enhanced connection establishment; 0: it has none
-  bool is_described = false;  // false: the one device there is without a description
+  double shape_gbit = 0;  // 0: as NORIA_SOFT_RATE_GBIT says
+  uint32_t ece = 0;       // options of enhanced connection establishment; 0: it has none
+  uint64_t max_message = 1ull << 30;  // bytes of a work request
+  bool is_described = false;          // false: the one device there is without a description
 };
 
 constexpr size_t kMaxSoftDevices = 32;
@@ -65,8 +66,8 @@ inline bool is_soft_name(std::string_view text) {
          std::all_of(text.begin(), text.end(), is_plain);
 }
 
-constexpr std::array<std::string_view, 9> kSoftKeys{"name", "rate", "width", "ll", "numa",
-                                                    "pci",  "host", "shape", "ece"};
+constexpr std::array<std::string_view, 10> kSoftKeys{"name", "rate", "width", "ll",  "numa",
+                                                     "pci",  "host", "shape", "ece", "max_msg"};
 
 // Empty, or what the key takes.
 inline std::string take_soft_value(std::string_view key, std::string_view value, SoftDevice* to) {
@@ -102,6 +103,11 @@ inline std::string take_soft_value(std::string_view key, std::string_view value,
     const bool is_hex = value.starts_with("0x") && parse_hex(value.substr(2), &number);
     if (!is_hex || number == 0 || number > UINT32_MAX) return "options in hexadecimal, as 0x3";
     to->ece = static_cast<uint32_t>(number);
+    return "";
+  }
+  if (key == "max_msg") {
+    if (!parse_uint(value, &number) || number < 1 || number > 1024) return "1 to 1024 MiB, as 8";
+    to->max_message = number << 20;
     return "";
   }
   to->pci = value;

@@ -11,6 +11,9 @@ if(TARGET noria_softverbs)
   noria_ways_test(NAME transport_ece_test LABELS conformance transport TIMEOUT 60 LIBS noria_transport
     SOURCES conformance/transport_ece_test.cc WAYS cma:late)
 
+  noria_ways_test(NAME transport_long_test LABELS conformance transport TIMEOUT 120 LIBS noria_transport
+    SOURCES conformance/transport_long_test.cc WAYS cma:early:1qp cma:late:3qp shm:late:2qp tcp:late:1qp)
+
   # The software HCA, asked what each queue pair was told.
   add_library(noria_spyverbs SHARED support/spy_verbs.cc)
   target_link_libraries(noria_spyverbs PRIVATE noria_flags -Wl,--no-as-needed noria_softverbs)

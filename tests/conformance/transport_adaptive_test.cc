@@ -58,7 +58,7 @@ TEST_F(TransportAdaptive, Messages_above_the_threshold_are_whole_and_of_their_tr
   EXPECT_TRUE(is_adaptive(link, 1001, 1001));
   EXPECT_TRUE(is_adaptive(link, 1001, 1_MiB)) << "shorter than its receive";
   EXPECT_TRUE(is_adaptive(link, 700001, 2_MiB));
-  const uint64_t long_one = std::min(16_MiB, test::longest_message(*provider_)) - 3;
+  const uint64_t long_one = std::min(16_MiB, test::long_message(*provider_)) - 3;
   EXPECT_TRUE(is_adaptive(link, long_one, long_one));
   // The window goes round.  Expect: each record is of its own message.
   for (uint64_t i = 0; i < kWindow + 9; ++i)

@@ -14,7 +14,7 @@ using test::TransportEnd;
 
 TEST(Transport_processes, Carry_messages_of_all_sizes) {
   const auto sizes_of = [](const TransportEnd& end) {
-    const uint64_t longest = test::longest_message(*end.provider);
+    const uint64_t longest = test::long_message(*end.provider);
     return std::array<uint64_t, 8>{0, 1, 64, 4097, 64_KiB, 1_MiB + 5, longest / 8, longest};
   };
   const auto sender = [&](Post& post) {

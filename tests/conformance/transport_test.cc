@@ -56,7 +56,7 @@ class TransportTest : public test::TransportPair {
 TEST_F(TransportTest, Carries_messages_of_any_size_into_place_and_touches_nothing_else) {
   Connected link = connect();
   ASSERT_NE(link.recv, nullptr);
-  const uint64_t longest = test::longest_message(*provider_);
+  const uint64_t longest = test::long_message(*provider_);
   std::vector<std::byte> source(longest + 192), target(longest + 192);
   const Region from = over(*a_, source), to = over(*b_, target);
   uint64_t seed = 0;

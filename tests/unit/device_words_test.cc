@@ -21,7 +21,8 @@ TEST(Soft_devices, Nothing_described_is_one_device) {
 
 TEST(Soft_devices, Every_key_is_read) {
   const auto devices = parse_soft_devices(
-      "name=mlx0,rate=200,width=2,ll=ib,numa=1,pci=0000:17:00.0,host=a,shape=2.5,ece=0x7; "
+      "name=mlx0,rate=200,width=2,ll=ib,numa=1,pci=0000:17:00.0,host=a,shape=2.5,ece=0x7,max_msg=8;"
+      " "
       "name=mlx1 ;");
   ASSERT_TRUE(devices.is_ok()) << devices.failure();
   ASSERT_EQ(devices->size(), 2U);
@@ -35,6 +36,7 @@ TEST(Soft_devices, Every_key_is_read) {
   EXPECT_EQ(first.host, "a");
   EXPECT_EQ(first.shape_gbit, 2.5);
   EXPECT_EQ(first.ece, 7U);
+  EXPECT_EQ(first.max_message, 8U << 20);
   // What is not said.  Expect: an NDR port over Ethernet, on no bus.
   const SoftDevice& second = devices->back();
   EXPECT_EQ(second.rate_gbit, 400);
@@ -43,6 +45,7 @@ TEST(Soft_devices, Every_key_is_read) {
   EXPECT_EQ(second.numa, -1);
   EXPECT_EQ(second.pci, "");
   EXPECT_EQ(second.shape_gbit, 0) << "as NORIA_SOFT_RATE_GBIT says";
+  EXPECT_EQ(second.max_message, 1U << 30);
   EXPECT_TRUE(second.is_described);
 }
 
@@ -65,6 +68,10 @@ TEST(Soft_devices, A_failure_names_device_word_and_range) {
     EXPECT_EQ(failure_of(std::string("name=a,ece=") + bad),
               std::string("device 1: 'ece=") + bad +
                   "' is not accepted; it takes options in hexadecimal, as 0x3");
+  for (const char* bad : {"0", "1025", "8M"})
+    EXPECT_EQ(failure_of(std::string("name=a,max_msg=") + bad),
+              std::string("device 1: 'max_msg=") + bad +
+                  "' is not accepted; it takes 1 to 1024 MiB, as 8");
   EXPECT_EQ(failure_of("name=a,name=b"), "device 1: 'name' stands twice");
   EXPECT_EQ(failure_of("name=a;name=a"), "device 2: name=a is taken");
   EXPECT_EQ(failure_of("rate=400"), "device 1: it has no name, as name=mlx0");

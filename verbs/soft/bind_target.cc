@@ -100,7 +100,7 @@ void unbind_target(Qp& qp) {
   if (qp.target_peer != nullptr) qp.engine.done_with(qp.target_peer);
   qp.target_peer = nullptr;
   qp.target = nullptr;
-  qp.largest = kMaxMessage;
+  qp.largest = qp.max_message;
   qp.target_port = nullptr;
   qp.is_linking = false;
   qp.asked_at = 0;
@@ -153,7 +153,7 @@ bool bind_target(Qp& qp) {
   qp.receives_taken = qp.receives_seen = target.rq_base.load(kRelaxed);
   const auto mtu = static_cast<ibv_mtu>(target.path_mtu.load(kRelaxed));
   qp.largest =
-      mtu == qp.attr.path_mtu ? kMaxMessage : packet_bytes(std::min(mtu, qp.attr.path_mtu));
+      mtu == qp.attr.path_mtu ? qp.max_message : packet_bytes(std::min(mtu, qp.attr.path_mtu));
   qp.shared.receives_wanted.store(qp.receives_taken, kRelaxed);
   if (is_over_tcp) {
     bind_over_tcp(qp);

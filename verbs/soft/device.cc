@@ -285,7 +285,7 @@ ibv_port_attr port_attributes(ibv_context* context) {
   attr.max_mtu = attr.active_mtu = IBV_MTU_4096;
   attr.gid_tbl_len = 1;
   attr.port_cap_flags = IBV_PORT_CM_SUP;
-  attr.max_msg_sz = 1u << 30;
+  attr.max_msg_sz = static_cast<uint32_t>(device.max_message);
   attr.pkey_tbl_len = 1;
   attr.max_vl_num = 1;
   attr.active_width = width_code(device.width);

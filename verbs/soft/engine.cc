@@ -47,6 +47,7 @@ bool Engine::open_ports(const std::vector<SoftDevice>& devices) {
   for (const SoftDevice& device : devices) {
     const double rate = device.shape_gbit != 0 ? device.shape_gbit : params_.soft_rate_gbit;
     shapers_.emplace_back(rate, params_.soft_latency_us);
+    max_messages_.push_back(device.max_message);
     is_shaped_ = is_shaped_ || shapers_.back().is_on();
     const bool is_own = device.host.empty() || is_time_standing();
     auto port = join_port(is_own ? "" : device.host + "/" + device.name);
@@ -162,6 +163,7 @@ Qp* Engine::add_qp(ibv_pd* pd, uint32_t pd_number, const ibv_qp_init_attr& init)
     segment.header.qps_in_use[index / 64].fetch_or(1ull << index % 64, std::memory_order_seq_cst);
     qps_[index] = std::make_unique<Qp>(*this, entry, index, pd, init);
     qps_[index]->pd_number = pd_number;
+    qps_[index]->max_message = max_messages_[device_of(pd_number)];
     return qps_in_use_.emplace_back(qps_[index].get());
   }
   return nullptr;

@@ -160,7 +160,8 @@ class Engine {
   void set_timer(Nanoseconds at) NORIA_REQUIRES(timer_lock_);
 
   const Params params_;
-  std::vector<Shaper> shapers_;  // by device
+  std::vector<Shaper> shapers_;         // by device
+  std::vector<uint64_t> max_messages_;  // likewise, bytes of a request
   bool is_shaped_ = false;
   const bool places_late_, may_ask_;
   std::unique_ptr<Segment> segment_;  // guarded by carve_ where rings are carved

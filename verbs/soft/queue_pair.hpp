@@ -36,8 +36,6 @@ class Engine;
 struct Cq;
 struct QpFaults;
 
-constexpr uint64_t kMaxMessage = 1ull << 30;
-
 constexpr bool is_atomic_opcode(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
 }
@@ -111,11 +109,12 @@ struct Qp : ibv_qp {
   // ---- initiator: guarded by exec ------------------------------------------------------------
   SpinLock exec;
   std::atomic<uint64_t> send_head{0};  // completed; written under exec, read by has_work()
-  uint64_t executed = 0;   // took effect; up to here from send_head, the poster may not know yet
-  uint64_t moved = 0;      // bytes of the next request that are through
-  uint64_t asked = 0;      // and that the target's hand was asked to move, moved or not
-  Traffic moved_in_all{};  // of its whole life; read by port_stats()
-  uint64_t largest = kMaxMessage;  // that this connection carries
+  uint64_t executed = 0;     // took effect; up to here from send_head, the poster may not know yet
+  uint64_t moved = 0;        // bytes of the next request that are through
+  uint64_t asked = 0;        // and that the target's hand was asked to move, moved or not
+  Traffic moved_in_all{};    // of its whole life; read by port_stats()
+  uint64_t max_message = 0;  // of a request, as its device says
+  uint64_t largest = 0;      // that this connection carries
   Wait wait = Wait::none;
   Nanoseconds wait_since = 0;
   std::atomic<Nanoseconds> patience{0};  // how long the service thread may leave a wait alone

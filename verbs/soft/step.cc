@@ -233,7 +233,7 @@ NORIA_HOT Outcome send_unmarked(Qp& qp, Wqe& wqe) {
 }
 
 [[gnu::noinline]] Outcome refuse_size(Qp& qp, const Wqe& wqe) {
-  if (wqe.bytes > kMaxMessage) return fail(IBV_WC_LOC_LEN_ERR);
+  if (wqe.bytes > qp.max_message) return fail(IBV_WC_LOC_LEN_ERR);
   // The packets of one side are not as long as the other expects them.
   if (wqe.opcode == IBV_WR_RDMA_READ) return fail(IBV_WC_BAD_RESP_ERR);
   return fault_target(qp, IBV_WC_REM_INV_REQ_ERR);
@@ -323,7 +323,7 @@ NORIA_HOT Outcome end_move(Qp& qp, const Wqe& wqe) {
 [[gnu::noinline]] Outcome wait_for(Qp& qp, Wqe& wqe, Wait why) {
   Pieces local;
   if (!gather(qp, wqe, {0, wqe.bytes}, &local)) return fail(IBV_WC_LOC_PROT_ERR);
-  if (wqe.bytes > kMaxMessage) return fail(IBV_WC_LOC_LEN_ERR);
+  if (wqe.bytes > qp.max_message) return fail(IBV_WC_LOC_LEN_ERR);
   if (why == Wait::none) return {Step::paced};
   const Nanoseconds now = device_now();
   qp.pace.not_before = now;

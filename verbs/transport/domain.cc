@@ -23,8 +23,6 @@ constexpr uint32_t kCompletions = 32768;
 uint32_t completions_of_queue_pair(bool is_adaptive) {
   return 2 * (is_adaptive ? 2 * kWindow + 1 : 352) + kMaxFlushes;
 }
-// A piece's length travels in 32 bits, and no device promises more than 2 GiB.
-constexpr uint64_t kMaxMessageBytes = 1_GiB;
 
 Result<Rail> make_rail(std::shared_ptr<Port> port, uint32_t completions, verbs::Waiting waiting) {
   verbs::OpenPort device = port->device();
@@ -52,13 +50,14 @@ Result<std::unique_ptr<DomainState>> DomainState::create(
     verbs::Waiting waiting) {
   auto set = std::make_shared<RailSet>();
   set->completions = completions;
-  set->max_message_bytes = kMaxMessageBytes;
+  set->request_bytes = kMaxMessageBytes;
   for (const std::shared_ptr<Port>& port : ports) {
     NORIA_TRY_ASSIGN(Rail rail, make_rail(port, completions, waiting));
     const verbs::OpenPort& device = rail.port();
     set->completions = std::min(set->completions, static_cast<uint32_t>(device.limits.max_cqe));
-    if (device.attr.max_msg_sz != 0)
-      set->max_message_bytes = std::min(set->max_message_bytes, uint64_t{device.attr.max_msg_sz});
+    // Whole lines, as no line is split between two work requests.
+    if (const uint64_t most = device.attr.max_msg_sz & ~(kLineBytes - 1); most != 0)
+      set->request_bytes = std::min(set->request_bytes, most);
     set->rails.push_back(std::move(rail));
   }
   return std::unique_ptr<DomainState>(new DomainState(std::move(set), params));

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/units.hpp"
 #include "verbs/api.hpp"
 #include "verbs/cq.hpp"
 #include "verbs/transport/port.hpp"
@@ -23,10 +24,15 @@ struct Rail {
   const verbs::OpenPort& port() const { return device; }
 };
 
+// What NCCL asks of a plugin, and what most devices take in one work request. A length travels in 32
+// bits.
+inline constexpr uint64_t kMaxMessageBytes = 1_GiB;
+
 struct RailSet {
-  std::vector<Rail> rails;         // at least one
-  uint32_t completions = 0;        // that each queue can hold
-  uint64_t max_message_bytes = 0;  // that every rail takes in one work request
+  std::vector<Rail> rails;   // at least one
+  uint32_t completions = 0;  // that each queue can hold
+  uint64_t request_bytes =
+      0;  // that every rail takes in one work request, kMaxMessageBytes at most
 
   bool is_infiniband() const {  // rails are of one kind
     return !rails.front().port().info.is_ethernet;

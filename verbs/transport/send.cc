@@ -24,7 +24,8 @@ SendState::SendState(DomainState& domain, const ConnectOptions& options, unsigne
       counters_(domain.counters()),
       adaptive_from_(adaptive_from(domain.params(), domain.rails()->is_infiniband())),
       stripe_min_(stripe_min(domain)),
-      max_message_bytes_(domain.rails()->max_message_bytes) {
+      request_bytes_(domain.rails()->request_bytes),
+      recorded_from_(std::min(adaptive_from_, request_bytes_ + 1)) {
   data_.chain(notice_);
   notice_.set_local(reinterpret_cast<uintptr_t>(&record_), sizeof record_, 0);
 }
@@ -39,9 +40,11 @@ Result<std::unique_ptr<SendState>> SendState::make(DomainState& domain,
                                          verbs::Ordering::strict));
   state->ring_ = new (state->ring_memory_->base()) wire::Credit[kWindow];
   // A message has at most one piece on a queue pair, and kWindow messages are in flight.
-  const uint32_t requests_a_piece = state->wants_records() ? 2 : 1;
+  const bool is_adaptive = state->adaptive_from_ != UINT64_MAX;
+  const uint64_t parts = (kMaxMessageBytes - 1) / state->request_bytes_;  // of the one long message
   if (options.sends_lines) state->line_depth_ = kLineDepth;
-  NORIA_TRY(state->link_.open({.send = kWindow * requests_a_piece + state->line_depth_,
+  NORIA_TRY(state->link_.open({.send = kWindow * (is_adaptive ? 2 : 1) + state->line_depth_,
+                               .silent_sends = static_cast<uint32_t>(parts != 0 ? parts + 1 : 0),
                                .recv = 1,
                                .inline_bytes = SendConnection::kInlineBytes}));
   return state;
@@ -56,7 +59,7 @@ RemoteRegion SendState::credits() const {
 void SendState::start() {
   stripe_.start(link_.weights());
   if (stripe_.count() == 1) stripe_min_ = UINT64_MAX;
-  long_from_ = std::min(stripe_min_, adaptive_from_);
+  long_from_ = std::min(stripe_min_, recorded_from_);
   alone_below_ = stripe_.count() == 1 ? long_from_ : 0;
   for (uint32_t qp = 0; qp < link_.qp_count(); ++qp)
     paths_[qp] = {.qp = link_.qp(qp),
@@ -95,8 +98,11 @@ Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_
     return try_send_in_group(credit, region, offset, bytes, tag);
   Request& request = requests_[wire::slot_of(sequence)];
   if (!request.is_free() || !link_.status().is_ok()) return nullptr;
-  if (!fits(credit, region, offset, bytes)) [[unlikely]]
-    return RequestAccess::refuse(request, Code::bad_argument);
+  if (!fits(credit, region, offset, bytes)) [[unlikely]] {
+    if (!fits_in_parts(credit, region, offset, bytes))
+      return RequestAccess::refuse(request, Code::bad_argument);
+    if (!may_send_long(request)) return nullptr;
+  }
   next_ = sequence + 1;
   send_message(sequence, credit, &request, region, offset, bytes);
   return &request;
@@ -116,8 +122,11 @@ Request* SendState::try_send_in_group(CreditView first, const RegionState* regio
     if (wire::tag_in(credit.match()) != tag) continue;
     Request& request = requests_[wire::slot_of(sequence)];
     if (!request.is_free()) return nullptr;
-    if (!fits(credit, region, offset, bytes)) [[unlikely]]
-      return RequestAccess::refuse(request, Code::bad_argument);
+    if (!fits(credit, region, offset, bytes)) [[unlikely]] {
+      if (!fits_in_parts(credit, region, offset, bytes))
+        return RequestAccess::refuse(request, Code::bad_argument);
+      if (!may_send_long(request)) return nullptr;
+    }
     group_sent_ |= 1u << i;
     if (group_sent_ == (1u << members) - 1) {
       group_sent_ = 0;
@@ -139,7 +148,19 @@ Request* SendState::on_group_of_none(uint32_t members) {
 inline bool SendState::fits(CreditView credit, const RegionState* region, uint64_t offset,
                             uint64_t bytes) const {
   const bool is_inside = bytes == 0 || (region != nullptr && region->contains(offset, bytes));
-  return is_inside && bytes <= credit.bytes() && bytes <= max_message_bytes_;
+  return is_inside && bytes <= credit.bytes() && bytes <= request_bytes_;
+}
+
+bool SendState::fits_in_parts(CreditView credit, const RegionState* region, uint64_t offset,
+                              uint64_t bytes) const {
+  return region != nullptr && region->contains(offset, bytes) && bytes <= credit.bytes() &&
+         bytes <= kMaxMessageBytes;
+}
+
+bool SendState::may_send_long(Request& request) {
+  if (long_ != nullptr && RequestAccess::pieces(*long_) != 0) return false;
+  long_ = &request;
+  return true;
 }
 
 inline void SendState::send_message(uint64_t sequence, CreditView credit, Request* request,
@@ -177,7 +198,7 @@ void SendState::send_on_many(uint64_t sequence, CreditView credit, Request* requ
     cut.count = 1;
   }
   RequestAccess::take(*request, bytes, cut.count);
-  if (bytes >= adaptive_from_) return post_adaptively(cut, sequence, credit, *region, bytes);
+  if (bytes >= recorded_from_) return post_recorded(cut, sequence, credit, *region, bytes);
   write_.set_imm(wire::Immediate::of(sequence, 0, cut.count).pack());
   for (uint32_t i = 0; i < cut.count; ++i) {
     const Path& path = paths_[cut.piece[i].qp];
@@ -186,9 +207,9 @@ void SendState::send_on_many(uint64_t sequence, CreditView credit, Request* requ
   }
 }
 
-inline void SendState::post_adaptively(const Cut& cut, uint64_t sequence, CreditView credit,
-                                       const RegionState& region, uint64_t bytes) {
-  counters_.add(Counter::messages_adaptive);
+inline void SendState::post_recorded(const Cut& cut, uint64_t sequence, CreditView credit,
+                                     const RegionState& region, uint64_t bytes) {
+  if (bytes >= adaptive_from_) counters_.add(Counter::messages_adaptive);
   const uint32_t slot = wire::slot_of(sequence);
   record_ = static_cast<wire::Record>(bytes);
   data_.set_addresses(write_.local_address(), write_.remote_address());
@@ -198,12 +219,29 @@ inline void SendState::post_adaptively(const Cut& cut, uint64_t sequence, Credit
     const Path& path = paths_[cut.piece[i].qp];
     data_.set_piece(cut.piece[i].bytes, region.lkey(path.rail), credit.rkey(path.key));
     data_.set_id(path.id | slot);
+    if (cut.piece[i].bytes > request_bytes_) [[unlikely]]
+      post_front(path, cut.piece[i].bytes, region.lkey(path.rail), credit.rkey(path.key));
     notice_.set_remote(record, records_.rkeys[path.peer_rail]);
     notice_.set_id(path.id | slot);
     if (const int error = data_.post(path.qp); error != 0) [[unlikely]]
       link_.fail_by_post(error, cut.piece[i].qp);
     data_.pass_piece();
   }
+}
+
+// All of a piece but what a last work request takes, which is left in data_.
+void SendState::post_front(const Path& path, uint32_t bytes, uint32_t lkey, uint32_t rkey) {
+  part_.set_addresses(data_.local_address(), data_.remote_address());
+  part_.set_id(path.id);
+  const auto most = static_cast<uint32_t>(request_bytes_);
+  for (; bytes > most; bytes -= most) {
+    part_.set_piece(most, lkey, rkey);
+    if (const int error = part_.post(path.qp); error != 0) [[unlikely]]
+      link_.fail_by_post(error, WrId(path.id).qp());
+    part_.pass_piece();
+  }
+  data_.set_addresses(part_.local_address(), part_.remote_address());
+  data_.set_piece(bytes, lkey, rkey);
 }
 
 Request* SendState::try_send_inline(const void* data, uint32_t bytes) {

@@ -4,7 +4,9 @@
 // of the request pool. A message is posted when its credit is there, cut into at most one piece per
 // queue pair, each a signalled RDMA WRITE with immediate. Requests are reported done in order. From
 // adaptive_from() bytes on a piece is a plain write, and the write behind it that announces it
-// carries the message's record (adaptive.hpp, wire.hpp).
+// carries the message's record (adaptive.hpp, wire.hpp). So is one that is longer than a work
+// request of the device may be (8 MiB on Soft-RoCE): as many plain writes as it takes, then the one
+// that announces it. One such message is under way at a time, for which the send queue has room.
 //
 // The messages of a group have consecutive numbers, and a send takes the first of its tag that no
 // other took. The numbers behind the group begin when all are taken.
@@ -31,10 +33,10 @@ class SendState : public InKeptStorage {
                                                  unsigned peer_rails = 1);
 
   Link& link() { return link_; }
-  RemoteRegion credits() const;                                        // to be told to the receiver
-  bool wants_records() const { return adaptive_from_ != UINT64_MAX; }  // as well
-  void adopt(const wire::Records& records) { records_ = records; }     // the receiver's
-  void start();                                                        // the link is up
+  RemoteRegion credits() const;  // to be told to the receiver
+  bool wants_records() const { return recorded_from_ <= kMaxMessageBytes; }  // as well
+  void adopt(const wire::Records& records) { records_ = records; }           // the receiver's
+  void start();                                                              // the link is up
   void set_owner(void* owner) { RequestAccess::set_owner(requests_, owner); }
 
   NORIA_HOT Request* try_send(const RegionState* region, uint64_t offset, uint64_t bytes,
@@ -63,6 +65,10 @@ class SendState : public InKeptStorage {
   NORIA_COLD Request* on_group_of_none(uint32_t members);
   NORIA_HOT bool fits(CreditView credit, const RegionState* region, uint64_t offset,
                       uint64_t bytes) const;
+  bool fits_in_parts(CreditView credit, const RegionState* region, uint64_t offset,
+                     uint64_t bytes) const;
+  // Whether no other long message is under way; then this is the one.
+  bool may_send_long(Request& request);
   // Message `sequence`, for which there are a credit and a free request.
   NORIA_HOT void send_message(uint64_t sequence, CreditView credit, Request* request,
                               const RegionState* region, uint64_t offset, uint64_t bytes);
@@ -80,8 +86,9 @@ class SendState : public InKeptStorage {
   [[gnu::noinline]] NORIA_HOT void send_on_many(uint64_t sequence, CreditView credit,
                                                 Request* request, const RegionState* region,
                                                 uint64_t bytes);
-  NORIA_HOT void post_adaptively(const Cut& cut, uint64_t sequence, CreditView credit,
-                                 const RegionState& region, uint64_t bytes);
+  NORIA_HOT void post_recorded(const Cut& cut, uint64_t sequence, CreditView credit,
+                               const RegionState& region, uint64_t bytes);
+  [[gnu::noinline]] void post_front(const Path& path, uint32_t bytes, uint32_t lkey, uint32_t rkey);
   NORIA_HOT void post(const Path& path, uint32_t bytes, uint32_t lkey, CreditView credit,
                       uint32_t slot);
   NORIA_HOT void post_line();
@@ -102,11 +109,14 @@ class SendState : public InKeptStorage {
   uint64_t stripe_min_;
   uint64_t long_from_ = UINT64_MAX;  // the smaller of both
   uint64_t alone_below_ = 0;         // such go whole over the only queue pair; 0 if there are more
-  uint64_t max_message_bytes_;
+  const uint64_t request_bytes_;     // that a work request carries at most
+  const uint64_t recorded_from_;     // the bytes of a message whose length goes by a record
+  Request* long_ = nullptr;    // the last message of several work requests a piece
   Stripe stripe_;
   std::array<Path, wire::kMaxQps> paths_;
   verbs::RdmaWr write_{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED};
   verbs::RdmaWr data_{IBV_WR_RDMA_WRITE, 0};
+  verbs::RdmaWr part_{IBV_WR_RDMA_WRITE, 0};
   verbs::RdmaWr notice_{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED | IBV_SEND_INLINE};
   verbs::RdmaWr line_{IBV_WR_RDMA_WRITE, IBV_SEND_INLINE};
   uint32_t lines_posted_ = 0;
