@@ -20,9 +20,10 @@ if(TARGET noria_nccl_net AND TARGET noria_softverbs)
 
   # Over TCP a post moves nothing to its end. The ring takes a minute, too long where a sanitizer
   # multiplies it.
-  noria_over_tcp_too(nccl_net_test nccl_rails_test nccl_memory_test)
+  noria_over_tcp_too(early nccl_net_test nccl_rails_test nccl_memory_test)
+  noria_over_tcp_too(late nccl_net_test)
   if(NOT NORIA_SANITIZE)
-    noria_over_tcp_too(nccl_net_ring_test)
+    noria_over_tcp_too(early nccl_net_ring_test)
   endif()
 
   # The tuner, and what it looks for in its process: CUDA's driver, and the NCCL that the logger is of.

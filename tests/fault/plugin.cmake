@@ -1,7 +1,7 @@
 if(TARGET noria_nccl_driver)
   noria_test(NAME nccl_net_fault_test LABELS fault plugin TIMEOUT 120
              SOURCES fault/nccl_net_fault_test.cc LIBS noria_nccl_driver)
-  noria_over_tcp_too(nccl_net_fault_test)
+  noria_over_tcp_too(early nccl_net_fault_test)
   # no-sanitizer: it puts its own clock before libc's.
   noria_test(NAME nccl_net_patience_test LABELS fault plugin no-sanitizer
              SOURCES fault/nccl_net_patience_test.cc LIBS noria_nccl_driver)

@@ -147,6 +147,20 @@ void* accept(Net& net, void* listen_comm) {
   return comm;
 }
 
+void* send_when_ready(Net& net, void* comm, void* data, size_t bytes, void* memory) {
+  const Nanoseconds deadline = now_ns() + kPatience;
+  while (now_ns() < deadline) {
+    void* request = nullptr;
+    if (net.isend(comm, data, bytes, memory, &request) != Result::success) {
+      ADD_FAILURE() << "isend: " << last_warning();
+      return nullptr;
+    }
+    if (request != nullptr) return request;
+  }
+  ADD_FAILURE() << "no credit after 30 s";
+  return nullptr;
+}
+
 int finish(Net& net, void* request) {
   const Nanoseconds deadline = now_ns() + kPatience;
   while (now_ns() < deadline) {

@@ -158,6 +158,8 @@ using NetHandle = std::array<std::byte, plugin::abi::kHandleBytes>;
 // peer's time: each is counted, and the counts are for a test to look at.
 void* connect(Net& net, void* context, NetHandle* handle);
 void* accept(Net& net, void* listen_comm);
+// A send whose receive is posted, as soon as its credit has come; null after an error.
+void* send_when_ready(Net& net, void* comm, void* data, size_t bytes, void* memory);
 // Until the request is done; the bytes, or -1 after an error.
 int finish(Net& net, void* request);
 

@@ -39,16 +39,16 @@ function(noria_ways_test)
   endforeach()
 endfunction()
 
-# noria_over_tcp_too(NAME ...)
-# The same tests once more, in which all bytes between processes go over TCP.
-function(noria_over_tcp_too)
+# noria_over_tcp_too(early|late NAME ...)
+# The same tests once more, in which all bytes between processes go over TCP, and land so.
+function(noria_over_tcp_too place)
   foreach(name ${ARGN})
     get_test_property(${name} ENVIRONMENT environment)
     get_test_property(${name} LABELS labels)
     get_test_property(${name} TIMEOUT timeout)
-    add_test(NAME ${name}_tcp_early COMMAND ${name})
-    set_tests_properties(${name}_tcp_early PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
-                         ENVIRONMENT "${environment};NORIA_SOFT_COPY=tcp")
+    add_test(NAME ${name}_tcp_${place} COMMAND ${name})
+    set_tests_properties(${name}_tcp_${place} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+                         ENVIRONMENT "${environment};NORIA_SOFT_COPY=tcp;NORIA_SOFT_PLACE=${place}")
   endforeach()
 endfunction()
 
