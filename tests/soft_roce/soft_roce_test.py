@@ -136,6 +136,10 @@ class SoftRoceTest(unittest.TestCase):
         for arguments in ["-s 1M -n 20 --abi 6", "-s 64K -n 50 -q 4", "--test lat -n 50"]:
             self.expect_success(self.start_net(arguments))
 
+    def test_The_plugin_carries_messages_longer_than_a_work_request_of_rxe_may_be(self) -> None:
+        self.assertIn("max_msg_sz:\t\t0x800000", self.bed.run(0, "ibv_devinfo -v -d rxe0"))
+        self.expect_success(self.start_net("-s 20M -n 2"))
+
     # ---- a network that is not kind ----
 
     def test_Loss_and_jitter_change_no_result(self) -> None:
