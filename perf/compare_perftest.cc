@@ -1,6 +1,6 @@
 // compare_perftest: perftest on the software HCA against what this machine can do without a device
-// (soft_baseline), the transport on it against perftest, and the smallest all-reduce, in turn: what
-// each of them costs.
+// (soft_baseline), the transport on it against perftest, and over TCP against itself, and the smallest
+// all-reduce, in turn: what each of them costs.
 
 #include <algorithm>
 #include <cmath>
@@ -22,6 +22,7 @@ namespace {
 
 constexpr const char* kName = "compare_perftest";
 constexpr const char* kTransport = "transport_bw";
+constexpr const char* kTransportOverTcp = "transport_bw over TCP";
 constexpr const char* kAllReduce = "all_reduce_perf";
 constexpr uint64_t kLeastIterations = 1000;
 
@@ -44,22 +45,26 @@ Nanoseconds limit_of(const Options& options) {
   return static_cast<Nanoseconds>(options.seconds * 20e9) + 60_s;
 }
 
-double number_of(const std::vector<std::string>& words, const Options& options) {
-  return std::stod(output_of_program(words, {}, limit_of(options)));
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+double number_of(const std::vector<std::string>& words, const Variables& variables,
+                 const Options& options) {
+  return std::stod(output_of_program(words, variables, limit_of(options)));
 }
 
 // Calls a second, or microseconds one way.
 double baseline(const std::string& mode, const Row& row, const Options& options) {
   return number_of({own_folder() + "soft_baseline", mode, "--bytes", std::to_string(row.bytes),
                     "--seconds", detail::number_text(options.seconds)},
-                   options);
+                   {}, options);
 }
 
 // Messages a second.
-double transport_rate(const Row& row, uint64_t messages, const Options& options) {
+double transport_rate(const Row& row, uint64_t messages, const char* copy_path,
+                      const Options& options) {
   return number_of({own_folder() + "noria_soft", own_folder() + kTransport, "--bytes",
                     std::to_string(row.bytes), "--messages", std::to_string(messages)},
-                   options);
+                   {{"NORIA_SOFT_COPY", copy_path}}, options);
 }
 
 // Messages a second, or microseconds one way.
@@ -80,7 +85,7 @@ double all_reduce(const Row& row, uint64_t iterations, const Options& options) {
 }
 
 bool is_mode(const std::string& who) {
-  return who != kTransport && who != kAllReduce && !who.starts_with("ib_");
+  return !who.starts_with(kTransport) && who != kAllReduce && !who.starts_with("ib_");
 }
 
 // What `who` of the row does: messages or calls a second, or microseconds one way.
@@ -88,7 +93,8 @@ double value_of(const std::string& who, const Row& row, uint64_t iterations,
                 const Options& options) {
   if (is_mode(who)) return baseline(who, row, options);
   if (who == kAllReduce) return all_reduce(row, iterations, options);
-  return who == kTransport ? transport_rate(row, iterations, options)
+  if (who == kTransportOverTcp) return transport_rate(row, iterations, "tcp", options);
+  return who == kTransport ? transport_rate(row, iterations, "auto", options)
                            : perftest(who, row, iterations, options);
 }
 
@@ -99,7 +105,7 @@ struct Measured {
 Measured measure(const Row& row, const Options& options) {
   const double pilot = is_mode(row.against) || row.is_latency
                            ? value_of(row.against, row, kLeastIterations, options)
-                           : transport_rate(row, kLeastIterations, options);
+                           : value_of(row.program, row, kLeastIterations, options);
   const double a_second = row.is_latency ? 1e6 / (2 * pilot) : pilot;
   // A multiple of every post list in all_rows().
   const auto iterations =
@@ -128,6 +134,8 @@ std::vector<Row> all_rows(const Options& options) {
   // With as many under way as the transport has.
   for (const uint64_t bytes : sizes)
     if (bytes >= 256_KiB) rows.push_back({kTransport, "ib_write_bw -t 64", bytes, false, "0.95"});
+  for (const uint64_t bytes : sizes)
+    rows.push_back({kTransportOverTcp, kTransport, bytes, false, "none"});
   return rows;
 }
 

@@ -21,7 +21,7 @@ TEST(Compare_perftest, Prints_a_row_for_each_program_and_appends_them_to_a_file)
   for (const char* row :
        {"\n| ib_write_bw | 262144 | ", "\n| ib_write_bw | 64 | ", "\n| ib_write_bw -l 16 | 64 | ",
         "\n| ib_write_lat | 8 | ", "\n| ib_send_lat | 8 | ", "\n| transport_bw | 262144 | ",
-        "\n| all_reduce_perf | 8 | "})
+        "\n| transport_bw over TCP | 262144 | ", "\n| all_reduce_perf | 8 | "})
     EXPECT_NE(end.out.find(row), std::string::npos) << row << " is not in:\n" << end.out;
   std::ostringstream written;
   written << std::ifstream(file).rdbuf();
