@@ -1,6 +1,6 @@
 // compare_perftest: perftest on the software HCA against what this machine can do without a device
-// (soft_baseline), the transport on it against perftest, and over TCP against itself, and the smallest
-// all-reduce, in turn: what each of them costs.
+// (soft_baseline), the transport on it against perftest, and over TCP against itself, and the
+// smallest all-reduce, in turn: what each of them costs.
 
 #include <algorithm>
 #include <cmath>

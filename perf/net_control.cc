@@ -126,7 +126,7 @@ NetControl accept_client(const Fd& listener) {
     Fd client = bucketing::accept_from(listener);
     if (!client.is_open()) {
       if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) continue;  // it gave up
-      // Another process may give back what the host lacks, and until then the client is in the queue.
+      // Another process may give back what the host lacks; until then the client is in the queue.
       if (refusals == kMostRefusals)
         throw ToolError(Exit::environment, std::string("a client calls and cannot be let in: ") +
                                                std::strerror(errno) +

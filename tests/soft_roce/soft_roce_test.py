@@ -138,7 +138,7 @@ class SoftRoceTest(unittest.TestCase):
 
     def test_The_plugin_carries_messages_longer_than_a_work_request_of_rxe_may_be(self) -> None:
         self.assertIn("max_msg_sz:\t\t0x800000", self.bed.run(0, "ibv_devinfo -v -d rxe0"))
-        self.expect_success(self.start_net("-s 20M -n 2"))
+        self.expect_success(self.start_net("-s 9M -n 1 -t 1"))
 
     # ---- a network that is not kind ----
 

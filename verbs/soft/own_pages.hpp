@@ -18,8 +18,8 @@ namespace noria::soft {
 // Whether every page of the range may be read, and written if `for_writing`. True if it is empty.
 bool has_pages(uint64_t address, uint64_t length, bool for_writing);
 
-// Copies out of it, by the kernel, which survives pages that vanish just then: false where it cannot
-// all be read. A microsecond and 70 us a MiB, several times what loads and stores take. Where the
+// Copies out of it, by the kernel, which survives pages that vanish just then: false where not all
+// can be read. A microsecond and 70 us a MiB, several times what loads and stores take. Where the
 // kernel forbids attach it only looks before it copies, as has_pages() does.
 bool copy_own(void* to, const void* from, uint64_t bytes);
 

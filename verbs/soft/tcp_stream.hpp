@@ -40,8 +40,8 @@ class TcpStream {
     return send_frame(Body::kKind, &body, sizeof body, payload, kOutBytes + 1) == Sent::yes;
   }
   // The same for who is not alone in sending payload. not_yet: nothing was sent, since others have
-  // left so much unsent. unreadable: nor was it, as the payload is mapped no more; where it vanishes
-  // with half of the frame sent, the stream breaks. A broken stream takes what it loses.
+  // left so much unsent. unreadable: nor was it, as the payload is mapped no more; where that
+  // vanishes with half of the frame sent, the stream breaks. A broken stream takes what it loses.
   enum class Offer { taken, not_yet, unreadable };
   template <class Body>
   Offer offer(const Body& body, std::span<const iovec> payload) NORIA_EXCLUDES(write_) {
