@@ -1,6 +1,7 @@
 // The devices that NORIA_SOFT_DEVICES describes, for the software HCA:
 //
-//   name=mlx0,rate=400,width=4,ll=ib,numa=0,pci=0000:17:00.0,host=a,shape=25,ece=0x3,max_msg=8; name=mlx1,...
+//   name=mlx0,rate=400,width=4,ll=ib,numa=0,pci=0000:17:00.0,host=a,shape=25,ece=0x3,
+//   max_msg=8; name=mlx1,...
 //
 // Strict: a key that is unknown, given twice or out of its range refuses the whole text, and the
 // failure is one line that names the device, the word, what is accepted, and the nearest key. Pure.

@@ -24,8 +24,8 @@ struct Rail {
   const verbs::OpenPort& port() const { return device; }
 };
 
-// What NCCL asks of a plugin, and what most devices take in one work request. A length travels in 32
-// bits.
+// What NCCL asks of a plugin, and what most devices take in one work request. A length travels in
+// 32 bits.
 inline constexpr uint64_t kMaxMessageBytes = 1_GiB;
 
 struct RailSet {

@@ -111,7 +111,7 @@ class SendState : public InKeptStorage {
   uint64_t alone_below_ = 0;         // such go whole over the only queue pair; 0 if there are more
   const uint64_t request_bytes_;     // that a work request carries at most
   const uint64_t recorded_from_;     // the bytes of a message whose length goes by a record
-  Request* long_ = nullptr;    // the last message of several work requests a piece
+  Request* long_ = nullptr;          // the last message of several work requests a piece
   Stripe stripe_;
   std::array<Path, wire::kMaxQps> paths_;
   verbs::RdmaWr write_{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED};
