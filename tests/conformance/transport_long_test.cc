@@ -128,8 +128,9 @@ TEST_F(TransportLong, One_that_has_no_room_or_no_memory_is_refused_as_any_other)
   Request* const received = post_receive(link, to, 0, 2_MiB);
   for (const auto& [offset, bytes] : {std::array<uint64_t, 2>{0, 3_MiB}, {3_MiB, 2_MiB}}) {
     Request* sent = nullptr;
-    ASSERT_TRUE(
-        poll_until([&] { return (sent = link.send->try_send(from, offset, bytes)) != nullptr; }));
+    ASSERT_TRUE(poll_until([&, at = offset, length = bytes] {
+      return (sent = link.send->try_send(from, at, length)) != nullptr;
+    }));
     EXPECT_EQ(sent->status().code(), Code::bad_argument);
     link.send->release(sent);
   }
