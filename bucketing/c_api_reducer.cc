@@ -65,16 +65,11 @@ Outcome<Ok> check_shard(const noria_reducer_config& config) {
     return Failure{NORIA_E_ARG, "noria_reducer_config.shard is " + std::to_string(config.shard) +
                                     ": it must be NORIA_SHARD_NONE or NORIA_SHARD_REDUCE_SCATTER"};
   if (config.shard == NORIA_SHARD_NONE) return Ok{};
-  if (config.plan == NORIA_PLAN_PLANNED || config.order != NORIA_ORDER_REVERSE)
-    return Failure{NORIA_E_ARG,
-                   "noria_reducer_config.shard needs a plan that stays: NORIA_PLAN_DDP or _STRICT, "
-                   "and NORIA_ORDER_REVERSE"};
-  if (config.unused == NORIA_UNUSED_KEEP || config.nonfinite != NORIA_NONFINITE_PASS)
-    return Failure{
-        NORIA_E_ARG,
-        "noria_reducer_config.shard leaves each rank a part of the results: what looks at "
-        "all of them, NORIA_UNUSED_KEEP and NORIA_NONFINITE_ERROR, is not for it"};
-  return Ok{};
+  if (config.plan != NORIA_PLAN_PLANNED) return Ok{};
+  return Failure{NORIA_E_ARG,
+                 "noria_reducer_config.shard needs buckets that stay, as an optimizer's state is "
+                 "shared out by them: take NORIA_PLAN_DDP or _STRICT, or a plan that a planned "
+                 "reducer without shards saved, by noria_reducer_load_plan()"};
 }
 
 Outcome<ReducerConfig> read_config(const noria_reducer_config* given) {

@@ -1,5 +1,6 @@
 // Life and plans of DeviceBuckets; what a step does stands in device_launch.cc.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/log.hpp"
@@ -46,7 +47,8 @@ DeviceBuckets::~DeviceBuckets() {
       device_.name().c_str());
   // For good, on purpose.
   static_cast<void>(installed_.release());
-  static_cast<void>(new std::optional<DeviceMemory>(std::move(arena_)));
+  for (auto* memory : {&arena_, &shards_})
+    static_cast<void>(new std::optional<DeviceMemory>(std::move(*memory)));
 }
 
 // Of what was put on the streams so far.
@@ -179,21 +181,37 @@ void DeviceBuckets::find_places(const Plan& plan, Installed* made) const {
   made->first_places.push_back(static_cast<uint32_t>(made->places.size()));
 }
 
-// In the arena shards lie in their buckets.
-Outcome<Ok> DeviceBuckets::make_shards(const Plan& plan, Installed* made) const {
+// In the arena shards lie in their buckets; else side by side, in the order of the layout, which
+// does not change with the order of launching.
+Outcome<Ok> DeviceBuckets::place_shards(const Plan& plan, Installed* made) {
+  std::vector<uint32_t> in_layout(made->size);
+  std::iota(in_layout.begin(), in_layout.end(), 0);
+  std::sort(in_layout.begin(), in_layout.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(plan.buckets[a].arena_offset, plan.buckets[a].bytes) <
+           std::pair(plan.buckets[b].arena_offset, plan.buckets[b].bytes);
+  });
+  std::vector<uint64_t> places(made->size);
   uint64_t bytes = 0;
-  for (const Bucket& bucket : plan.buckets)
-    bytes += align_up(shard_of(bucket, rank_, ranks_).bytes(), kSlotAlign);
-  if (!config_.arena) NORIA_TRY(put(&made->shards, DeviceMemory::allocate(device_, bytes)));
-  uint64_t at = 0;
+  for (const uint32_t b : in_layout) {
+    places[b] = bytes;
+    bytes += align_up(shard_of(plan.buckets[b], rank_, ranks_).bytes(), kSlotAlign);
+  }
+  if (!config_.arena && !shards_) NORIA_TRY(put(&shards_, DeviceMemory::allocate(device_, bytes)));
+  for (uint32_t b = 0; b < made->size; ++b)
+    made->buckets[b].shard =
+        config_.arena ? arena_->pointer() + shard_of(plan.buckets[b], rank_, ranks_).begin
+                      : shards_->pointer() + places[b];
+  return Ok{};
+}
+
+Outcome<Ok> DeviceBuckets::make_shards(const Plan& plan, Installed* made) {
+  NORIA_TRY(place_shards(plan, made));
   for (uint32_t b = 0; b < made->size; ++b) {
     const Bucket& bucket = plan.buckets[b];
     Travelling& travelling = made->buckets[b];
     const ArenaRange own = shard_of(bucket, rank_, ranks_);
     const uint64_t element = dtype_bytes(bucket.dtype);
-    travelling.block = shard_edges(bucket, ranks_)[1];
-    travelling.shard = config_.arena ? arena_->pointer() + own.begin : made->shards->pointer() + at;
-    at += align_up(own.bytes(), kSlotAlign);
+    travelling.block = shard_begin(bucket, 1, ranks_);
     if (!travelling.pack) continue;
     const PackTensor whole{.first = 0,
                            .count = own.bytes() / element,

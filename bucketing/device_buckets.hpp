@@ -151,7 +151,6 @@ class DeviceBuckets {
     uint32_t slots = 0;
     uint64_t slot_bytes = 0;
     std::optional<DeviceMemory> memory;  // of the slots
-    std::optional<DeviceMemory> shards;  // copy mode
 
     std::span<const Seated> places_of(uint32_t id) const {
       return {places.data() + first_places[id], places.data() + first_places[id + 1]};
@@ -161,7 +160,8 @@ class DeviceBuckets {
   Outcome<Ok> make_events();
   Outcome<Ok> make_arena(uint64_t bytes);
   Outcome<Ok> make_bucket(const Plan& plan, uint32_t index, Travelling* made);
-  Outcome<Ok> make_shards(const Plan& plan, Installed* made) const;
+  Outcome<Ok> place_shards(const Plan& plan, Installed* made);
+  Outcome<Ok> make_shards(const Plan& plan, Installed* made);
   void find_places(const Plan& plan, Installed* made) const;
   Outcome<Ok> make_slots(Installed* made) const;
   bool is_packed(const Bucket& bucket) const;
@@ -197,6 +197,7 @@ class DeviceBuckets {
 
   std::optional<CudaStream> copy_;
   std::optional<DeviceMemory> arena_;
+  std::optional<DeviceMemory> shards_;  // copy mode, whatever the plan
   std::unique_ptr<Installed> installed_;
   std::unique_ptr<std::atomic<cuda::Pointer>[]> given_;  // copy mode, by id: as in the tables
   std::optional<CudaEvent> begun_, done_;                // of a step, with timing

@@ -10,10 +10,9 @@
 // pass of a static graph fires are counted, and what they brought is sent in step_end().
 //
 // A rank that missed a tensor, gave one twice or left a step contributes a verdict: the step runs
-// to its end everywhere and fails on all ranks alike. A failure of the communicator is for good.
-//
-// What a user's hook says of results the control plane carries: in a long ring no bucket ends
-// before what lies behind it is ready. (bucket_hooks.hpp)
+// to its end everywhere and fails on all ranks alike. What is found in results, by a user's hook or
+// in a shard, the control plane carries: in a long ring no bucket ends before what lies behind it
+// is ready. A failure of the communicator is for good.
 //
 // Threads: add(), set_hook(), load_plan() and seal() init only; step_begin(), step_end(), reset(),
 // last_buckets(), save_plan() one at a time; grad_ready(), grad_unused() any, several at once;
@@ -94,8 +93,7 @@ class Reducer final : private OpenStep {
   Outcome<const void*> result(uint32_t id, Nanoseconds timeout, Consumer consumer = {});
   // Once a step has ended, the same answer until the next begins.
   Outcome<noria_step_info> step_end(Consumer consumer = {});
-  // A whole step to which this rank has nothing to give but what it accumulated. `is_over`: so it
-  // was for all ranks.
+  // A whole step of what this rank accumulated, if anything. `is_over`: no rank had more to give.
   Outcome<noria_step_info> step_join(bool* is_over, Consumer consumer = {});
   Outcome<Ok> reset();
 
@@ -115,8 +113,7 @@ class Reducer final : private OpenStep {
   uint64_t bytes() const { return tensors_.bytes(); }
   // How many plans were given up for a better one.
   uint64_t plan_version() const { return plan_version_; }
-  // In launch order, with the times of the last step that succeeded, and in the plan that it had;
-  // zeros before.
+  // In launch order, of the last step that succeeded and in its plan; zeros before.
   Outcome<std::span<const noria_bucket_info>> last_buckets() const;
   Outcome<noria_step_info> last_step() const;
 
@@ -127,8 +124,11 @@ class Reducer final : private OpenStep {
   void make_tables();
   void expect_fires();
   uint64_t news_count() const { return StepNews::count(keeps_ ? tensors_.size() : 0); }
-  ArenaRange own_shard(const Bucket& bucket) const;
   std::byte* shard_place(uint32_t bucket) const;
+  // What of a bucket holds its reduction on this rank; and of a tensor that lies there.
+  ArenaRange result_of(const Bucket& bucket) const;
+  ArenaRange result_part(uint32_t bucket, uint32_t id) const;
+  const void* first_in_shards(uint32_t id) const;
   Outcome<Ok> check_sharded() const;
   Outcome<Ok> gather_on_device(std::byte* memory, std::optional<noria_dtype> dtype);
   const transport::Region* gathered_region(std::byte* memory, uint64_t bytes);
@@ -168,9 +168,9 @@ class Reducer final : private OpenStep {
   Complaints complaints_of_step(bool was_reset) const;
   Outcome<noria_step_info> end_step(Consumer consumer);
   Outcome<Ok> finish(bool was_reset, Consumer consumer);
-  Outcome<Ok> check_results() const;
   void tell_news(const Complaints& complaints);
   bool shows_results() const;
+  void complain_of_results(int32_t verdict, Complaints& mine) const;
   Outcome<Ok> judge(Complaints mine) const;
   bool looks_at_results() const;
   void finish_buckets(uint32_t end);

@@ -135,12 +135,13 @@ Outcome<Ok> Reducer::show_on_device(Consumer consumer) const {
 
 // Of the step that has ended. In copy mode there is no other copy than the caller's.
 Outcome<const void*> Reducer::device_result(uint32_t id, Consumer consumer) {
-  if (!config_.arena && !window_.used(id))
+  if (!config_.arena && !config_.is_sharded && !window_.used(id))
     return Failure{NORIA_E_UNSUPPORTED,
                    "tensor " + tensors_.describe(id) +
                        ": this rank gave no gradient of it, so that its average has no place on "
                        "the device: give one of zeros, or set arena to 1"};
   NORIA_TRY(show_on_device(consumer));
+  if (config_.is_sharded) return first_in_shards(id);
   if (config_.arena) return gradients() + records_.result_offsets[id];
   return reinterpret_cast<const void*>(device_->given(id));
 }
@@ -155,6 +156,7 @@ Outcome<const void*> Reducer::early_device_result(uint32_t id, Nanoseconds timeo
   const Nanoseconds deadline = now_ns() + bound;
   for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s) {
     const uint32_t bucket = readiness_->bucket_of(s);
+    if (result_part(bucket, id).bytes() == 0) continue;
     while (!device_->is_launched(bucket)) {
       if (!gate_.is_open()) return ended_meanwhile(id, tensors_);
       if (host_.engine->failed()) return host_.engine->failure();
@@ -175,6 +177,7 @@ Outcome<const void*> Reducer::early_device_result(uint32_t id, Nanoseconds timeo
     NORIA_TRY_ASSIGN(const bool is_there, wait_for_device(&DeviceBuckets::is_published, deadline));
     if (!is_there) return no_result_yet(id, bound);
   }
+  if (config_.is_sharded) return first_in_shards(id);
   if (config_.arena) return gradients() + home.offset;
   return reinterpret_cast<const void*>(device_->given(id));
 }

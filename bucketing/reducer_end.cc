@@ -8,6 +8,7 @@
 #include "base/counters.hpp"
 #include "bucketing/device_buckets.hpp"
 #include "bucketing/finite.hpp"
+#include "bucketing/kernels.hpp"
 #include "bucketing/reducer.hpp"
 #include "bucketing/step_times.hpp"
 
@@ -147,7 +148,6 @@ Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
 
   Outcome<Ok> outcome = judge(complaints);
   if (outcome.is_ok()) outcome = is_over_on_device;
-  if (outcome.is_ok()) outcome = check_results();
   phase_ = outcome.is_ok() ? Phase::idle : Phase::failed;
   ++step_;
   if (outcome.is_ok()) {
@@ -176,17 +176,6 @@ Complaints Reducer::complaints_of_step(bool was_reset) const {
   return complaints;
 }
 
-// Sums of finite gradients may not be. All ranks have the same sums, and so the same answer.
-Outcome<Ok> Reducer::check_results() const {
-  if (!progress_.overflowed) return Ok{};
-  return Failure{NORIA_E_NONFINITE,
-                 "step " + std::to_string(step_) + " failed: the sums in bucket " +
-                     std::to_string(*progress_.overflowed) + " of " +
-                     names_of(plan_.buckets[*progress_.overflowed].tensors, tensors_) +
-                     " are not finite, though all gradients are: scale the loss down, or use "
-                     "a wider dtype"};
-}
-
 // This rank's part of the news is ready with it.
 void Reducer::tell_news(const Complaints& complaints) {
   news_.numbers[StepNews::kVerdict] = verdict_of(complaints);
@@ -210,22 +199,38 @@ void Reducer::put_back_unused() {
   }
 }
 
+// What this rank found in results, which come after its complaints were told. `verdict` 0: all
+// gradients are finite.
+void Reducer::complain_of_results(int32_t verdict, Complaints& mine) const {
+  if (mine.was_reset) return;
+  if (shows_results()) mine.hook = hooks_->complaint();
+  if (verdict != 0 || !config_.is_sharded || !progress_.overflowed) return;
+  mine.overflowed_bucket = *progress_.overflowed;
+  for (const uint32_t id : plan_.buckets[mine.overflowed_bucket].tensors)
+    if (result_part(mine.overflowed_bucket, id).bytes() != 0) mine.overflowed.push_back(id);
+}
+
 // All ranks share the verdict, so that either none of them or every one asks for the reasons. What
-// hooks say of results comes after it, and is asked for wherever there are such hooks.
+// is found in results may differ, and is asked for wherever somebody looks: what hooks say of them,
+// and sums in shards.
 Outcome<Ok> Reducer::judge(Complaints mine) const {
   if (collective_.failure.code != NORIA_OK) return collective_.failure;
   int32_t verdict = news_.numbers[StepNews::kVerdict];
-  if (verdict == 0 && !shows_results()) return Ok{};
-  if (shows_results() && !mine.was_reset) mine.hook = hooks_->complaint();
-  NORIA_TRY_ASSIGN(const auto descriptions, gather_among(host_, collective_.timeout_ns)(
-                                                "step verdict", describe(mine, tensors_)));
-  if (verdict == 0) {
-    if (std::all_of(descriptions.begin(), descriptions.end(),
-                    [](const std::string& description) { return description.empty(); }))
-      return Ok{};
-    verdict = verdict_of({.hook = HookComplaint{}});
+  if (verdict != 0 || shows_results() || (config_.is_sharded && config_.is_nonfinite_error)) {
+    complain_of_results(verdict, mine);
+    NORIA_TRY_ASSIGN(const auto told, gather_among(host_, collective_.timeout_ns)(
+                                          "step verdict", told_of(mine, tensors_)));
+    if (verdict == 0) verdict = gravest_of(told);
+    if (verdict != 0) return compose_failure(verdict, step_, told);
   }
-  return compose_failure(verdict, step_, descriptions);
+  if (!progress_.overflowed) return Ok{};
+  // Sums of finite gradients may not be. All ranks have the same ones.
+  return Failure{NORIA_E_NONFINITE,
+                 "step " + std::to_string(step_) + " failed: the sums in bucket " +
+                     std::to_string(*progress_.overflowed) + " of " +
+                     names_of(plan_.buckets[*progress_.overflowed].tensors, tensors_) +
+                     " are not finite, though all gradients are: scale the loss down, or use "
+                     "a wider dtype"};
 }
 
 // A shard stays where it is.
@@ -258,8 +263,10 @@ void Reducer::finish_bucket(uint32_t index) {
   const Bucket& bucket = plan_.buckets[index];
   if (progress_.is_good) {
     // Before a hook changes them: all ranks must find the same.
+    const ArenaRange mine = result_of(bucket);
     if (config_.is_nonfinite_error && !progress_.overflowed &&
-        !is_finite(bucket.dtype, place_of(index), bucket.numel))
+        !is_finite(bucket.dtype, place_of(index) + (mine.begin - bucket.arena_offset),
+                   mine.bytes() / dtype_bytes(bucket.dtype)))
       progress_.overflowed = index;
     if (hooks_ != nullptr) hooks_->after(index);
     if (!config_.arena && !config_.is_sharded) copy_out(index);

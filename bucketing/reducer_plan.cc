@@ -122,13 +122,13 @@ Outcome<Told> read_told(const std::vector<std::string>& all, uint32_t tensors) {
 }
 
 // Views that were handed out stay valid until destroy: where any rank has them, tensors stay where
-// they are, and what moves is the launch order, and in a planned plan the edges. Where every rank
-// copies, tensors are laid out anew, in the order of arrival. All ranks do the same, since they
-// share one plan.
+// they are, and what moves is the launch order, and in a planned plan the edges. So do shards.
+// Where every rank copies, tensors are laid out anew, in the order of arrival. All ranks do the
+// same, since they share one plan.
 Plan plan_after(const std::vector<PlanTensor>& tensors, const ReducerConfig& config,
                 const LinkCurve& link, const ArrivalTimes& times, bool are_views_out) {
   const std::vector<uint32_t> fill_order =
-      are_views_out ? reverse_registration(tensors.size()) : times.order;
+      are_views_out || config.is_sharded ? reverse_registration(tensors.size()) : times.order;
   Plan next =
       config.plan == PlanKind::planned
           ? plan_by_times(tensors, fill_order, config.caps, times.ready_us, link, config.wire_dtype)

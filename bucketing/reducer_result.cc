@@ -10,10 +10,6 @@ namespace noria::bucketing {
 Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout, Consumer consumer) {
   if (!is_sealed_) return Failure{NORIA_E_STATE, "results exist after noria_reducer_seal()"};
   if (id >= tensors_.size()) return unknown_id(id, tensors_);
-  if (config_.is_sharded)
-    return Failure{NORIA_E_STATE,
-                   "this reducer leaves each rank its shards: noria_reducer_shard_ranges() tells "
-                   "where they are"};
   if (gate_.enter_any()) {
     const LeaveOnExit inside{gate_};
     if (!mode_.accumulates && shows_results())
@@ -28,6 +24,7 @@ Outcome<const void*> Reducer::result(uint32_t id, Nanoseconds timeout, Consumer 
                    "there is no result: no step has succeeded since the last one began"};
   if (!is_used_by_any(id)) return nullptr;
   if (is_on_device()) return device_result(id, consumer);
+  if (config_.is_sharded) return first_in_shards(id);
   if (!config_.arena && window_.used(id))  // relaxed: published by the end of the step
     return records_.sources[id].load(std::memory_order_relaxed);
   if (!records_.unclaimed.empty() && !records_.unclaimed[id].empty())
@@ -41,8 +38,9 @@ bool Reducer::is_given(uint32_t id) const {
 }
 
 // Of a tensor that was given here, so that somebody used it; that its buckets have ended says that
-// all ranks gave it. Of an empty one there is nothing to wait for. The caller is inside the gate:
-// the step cannot end meanwhile but by a failure, and one that wants to end waits for `kLook`.
+// all ranks gave it. Of an empty one, or one whose shards are all others', there is nothing to wait
+// for. The caller is inside the gate: the step cannot end meanwhile but by a failure, and one that
+// wants to end waits for `kLook`.
 Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
   constexpr Nanoseconds kLook = 200_us;  // short beside the wire time of a bucket
   const Readiness::Home& home = readiness_->home(id);
@@ -55,13 +53,17 @@ Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
     finish_ended_buckets();
     return progress_.finished.load(std::memory_order_acquire) > bucket;  // as finish_bucket() says
   };
-  for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s)
-    while (!has_come(readiness_->bucket_of(s))) {
+  for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s) {
+    const uint32_t bucket = readiness_->bucket_of(s);
+    if (result_part(bucket, id).bytes() == 0) continue;
+    while (!has_come(bucket)) {
       if (!gate_.is_open()) return ended_meanwhile(id, tensors_);
       if (host_.engine->wait(collective_, now_ns() + kLook) && collective_.failure.code != NORIA_OK)
         return collective_.failure;
       if (now_ns() >= deadline) return no_result_yet(id, bound);
     }
+  }
+  if (config_.is_sharded) return first_in_shards(id);
   if (config_.arena) return arena_.base() + home.offset;
   // relaxed: the caller gave the tensor, and calls for it one at a time.
   std::byte* const source = records_.sources[id].load(std::memory_order_relaxed);

@@ -65,7 +65,9 @@ Outcome<Ok> Reducer::seal() {
   if (config_.op == NORIA_AVG) NORIA_TRY(refuse_integer_average(tensors_));
 
   NORIA_TRY_ASSIGN(plan_, first_plan(given_plan_, config_, tensors_));
-  if (observes()) plan_.arena_bytes = most_arena_bytes(plan_tensors(tensors_));
+  // Room for whatever order is observed; shards stay where they are.
+  if (observes() && !config_.is_sharded)
+    plan_.arena_bytes = most_arena_bytes(plan_tensors(tensors_));
   slots_ = slots_for(plan_);
   Outcome<Ok> made = make_arena(buckets_bytes(), &arena_);
   if (made.is_ok() && is_on_device()) made = device_->install(plan_);
@@ -92,7 +94,8 @@ void Reducer::make_tables() {
   records_.unclaimed.resize(config_.max_in_flight != 0 && !is_on_device() ? tensors_.size() : 0);
   records_.sources.reset(new std::atomic<std::byte*>[copied] {});
   records_.is_delivered.reset(new std::atomic<bool>[copied] {});
-  records_.kept.resize(config_.arena && keeps_ ? tensors_.size() : 0);
+  const bool stay_here = (config_.arena || config_.is_sharded) && !is_on_device();
+  records_.kept.resize(stay_here && keeps_ ? tensors_.size() : 0);
   records_.is_nonfinite.reset(
       new std::atomic<bool>[config_.is_nonfinite_error ? tensors_.size() : 0] {});
   window_.restart(tensors_.size());
@@ -193,10 +196,7 @@ void Reducer::install_hooks() {
   std::vector<std::byte*> places;
   for (uint32_t id = 0; id < tensors_.size(); ++id) tensors.push_back(readiness_->home(id).range());
   for (uint32_t b = 0; b < plan_.buckets.size(); ++b) {
-    const Bucket& bucket = plan_.buckets[b];
-    ArenaRange range{bucket.arena_offset, bucket.arena_offset + bucket.bytes};
-    if (config_.is_sharded) range = own_shard(bucket);
-    own.push_back(range);
+    own.push_back(result_of(plan_.buckets[b]));
     places.push_back(place_of(b));
   }
   hooks_->install(plan_, tensors, own, places, collective_.segments);

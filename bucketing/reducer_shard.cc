@@ -8,13 +8,30 @@
 
 namespace noria::bucketing {
 
-ArenaRange Reducer::own_shard(const Bucket& bucket) const {
-  return shard_of(bucket, static_cast<uint32_t>(host_.rank), static_cast<uint32_t>(host_.size));
+ArenaRange Reducer::result_of(const Bucket& bucket) const {
+  if (config_.is_sharded)
+    return shard_of(bucket, static_cast<uint32_t>(host_.rank), static_cast<uint32_t>(host_.size));
+  return {bucket.arena_offset, bucket.arena_offset + bucket.bytes};
+}
+
+ArenaRange Reducer::result_part(uint32_t bucket, uint32_t id) const {
+  return overlap(readiness_->home(id).range(), result_of(plan_.buckets[bucket]));
+}
+
+// Null where no element of the tensor is this rank's.
+const void* Reducer::first_in_shards(uint32_t id) const {
+  const Readiness::Home& home = readiness_->home(id);
+  for (uint32_t s = home.first_stretch; s < home.end_stretch(); ++s) {
+    const uint32_t bucket = readiness_->bucket_of(s);
+    if (const ArenaRange part = result_part(bucket, id); part.bytes() != 0)
+      return shard_place(bucket) + (part.begin - result_of(plan_.buckets[bucket]).begin);
+  }
+  return nullptr;
 }
 
 std::byte* Reducer::shard_place(uint32_t bucket) const {
   if (is_on_device()) return device_->shard(bucket);
-  return arena_.base() + own_shard(plan_.buckets[bucket]).begin;
+  return arena_.base() + result_of(plan_.buckets[bucket]).begin;
 }
 
 Outcome<Ok> Reducer::check_sharded() const {
@@ -32,7 +49,7 @@ Outcome<noria_shard_info> Reducer::shard(uint32_t index) const {
     return Failure{NORIA_E_ARG, "no bucket has index " + std::to_string(index) + ": there are " +
                                     std::to_string(plan_.buckets.size())};
   const Bucket& bucket = plan_.buckets[index];
-  const ArenaRange own = own_shard(bucket);
+  const ArenaRange own = result_of(bucket);
   return noria_shard_info{.struct_size = sizeof(noria_shard_info),
                           .dtype = bucket.dtype,
                           .bucket_offset = bucket.arena_offset,
@@ -48,16 +65,15 @@ Outcome<std::vector<noria_shard_range>> Reducer::shard_ranges() const {
   for (uint32_t b = 0; b < plan_.buckets.size(); ++b) {
     const Bucket& bucket = plan_.buckets[b];
     const uint64_t element = dtype_bytes(bucket.dtype);
-    const ArenaRange own = own_shard(bucket);
+    const ArenaRange own = result_of(bucket);
     for (const uint32_t id : bucket.tensors) {
-      const Readiness::Home& home = readiness_->home(id);
-      const ArenaRange part = overlap(home.range(), own);
+      const ArenaRange part = result_part(b, id);
       if (part.bytes() == 0) continue;
       ranges.push_back({.struct_size = sizeof(noria_shard_range),
                         .bucket = b,
                         .tensor = id,
                         .dtype = bucket.dtype,
-                        .first = (part.begin - home.offset) / element,
+                        .first = (part.begin - readiness_->home(id).offset) / element,
                         .count = part.bytes() / element,
                         .offset = part.begin,
                         .gradient = shard_place(b) + (part.begin - own.begin)});

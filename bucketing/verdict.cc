@@ -31,8 +31,9 @@ const char* advice(noria_status code) {
       return "call noria_grad_ready() once a tensor and step, after its gradient was accumulated, "
              "or say in expected_fires how often";
     case NORIA_E_NONFINITE:
-      return "skip the step on every rank with noria_reducer_reset(), or let such values pass with "
-             "NORIA_NONFINITE_PASS";
+      return "skip the step on every rank with noria_reducer_reset(), scale the loss down where "
+             "sums "
+             "overflow, or let such values pass with NORIA_NONFINITE_PASS";
     case NORIA_E_HOOK:
       return "mend what the hook complains of, or call noria_reducer_reset() on every rank and go "
              "on "
@@ -65,7 +66,7 @@ int32_t verdict_of(const Complaints& complaints) {
   if (!complaints.missing.empty() || !complaints.partly.empty()) return kMissing;
   if (!complaints.late.empty()) return kLate;
   if (complaints.hook) return kHook;
-  return complaints.nonfinite.empty() ? kGood : kNonfinite;
+  return complaints.nonfinite.empty() && complaints.overflowed.empty() ? kGood : kNonfinite;
 }
 
 noria_status code_of(int32_t verdict) {
@@ -93,6 +94,10 @@ std::string describe(const Complaints& complaints, const TensorTable& tensors) {
   if (!complaints.nonfinite.empty())
     add("gave values that are not finite in bucket " + std::to_string(complaints.nonfinite_bucket) +
         ", " + names_of(complaints.nonfinite, tensors));
+  if (!complaints.overflowed.empty())
+    add("has sums that are not finite in its shard of bucket " +
+        std::to_string(complaints.overflowed_bucket) + ", " +
+        names_of(complaints.overflowed, tensors) + ", though all gradients are");
   if (complaints.hook) {
     const HookComplaint& hook = *complaints.hook;
     add("had its hook fail for bucket " + std::to_string(hook.bucket) + ' ' +
@@ -102,13 +107,26 @@ std::string describe(const Complaints& complaints, const TensorTable& tensors) {
   return text;
 }
 
-Failure compose_failure(int32_t verdict, uint64_t step,
-                        const std::vector<std::string>& descriptions) {
+std::string told_of(const Complaints& complaints, const TensorTable& tensors) {
+  const int32_t verdict = verdict_of(complaints);
+  if (verdict == kGood) return {};
+  return static_cast<char>('0' + verdict) + describe(complaints, tensors);
+}
+
+int32_t gravest_of(const std::vector<std::string>& told) {
+  int32_t gravest = kGood;
+  for (const std::string& words : told)
+    if (!words.empty()) gravest = std::max(gravest, words[0] - '0');
+  return gravest;
+}
+
+Failure compose_failure(int32_t verdict, uint64_t step, const std::vector<std::string>& told) {
   std::string text = "step " + std::to_string(step) + " failed: ";
   size_t shown = 0, complaining = 0;
-  for (size_t rank = 0; rank < descriptions.size(); ++rank) {
-    if (descriptions[rank].empty() || ++complaining > kShownRanks) continue;
-    text += (shown++ == 0 ? "rank " : "; rank ") + std::to_string(rank) + " " + descriptions[rank];
+  for (size_t rank = 0; rank < told.size(); ++rank) {
+    if (told[rank].empty() || ++complaining > kShownRanks) continue;
+    text +=
+        (shown++ == 0 ? "rank " : "; rank ") + std::to_string(rank) + " " + told[rank].substr(1);
   }
   if (complaining > shown) text += "; and " + std::to_string(complaining - shown) + " more ranks";
   const noria_status code = code_of(verdict);

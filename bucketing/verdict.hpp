@@ -35,12 +35,15 @@ struct Complaints {
   std::vector<uint32_t> late;       // came again after they were given or declared unused
   std::vector<uint32_t> nonfinite;  // brought values that are not finite, in the first such bucket
   uint32_t nonfinite_bucket = 0;
+  // Whose sums are not finite in this rank's shard of the first such bucket, though gradients are.
+  std::vector<uint32_t> overflowed;
+  uint32_t overflowed_bucket = 0;
   std::optional<HookComplaint> hook;
   bool was_reset = false;  // left half-way; then nothing is missing
 
   bool is_any() const {
     return was_reset || !missing.empty() || !partly.empty() || !late.empty() ||
-           !nonfinite.empty() || hook;
+           !nonfinite.empty() || !overflowed.empty() || hook;
   }
 };
 
@@ -55,8 +58,11 @@ std::string names_of(const std::vector<uint32_t>& ids, const TensorTable& tensor
 // "did not give 'a', 'b' (2 of 161 tensors)"; empty without complaints. At most about 1 KiB.
 std::string describe(const Complaints& complaints, const TensorTable& tensors);
 
-// The failure that all ranks return; `descriptions` in rank order.
-Failure compose_failure(int32_t verdict, uint64_t step,
-                        const std::vector<std::string>& descriptions);
+// What a rank tells the others: its verdict and its description; empty without complaints.
+std::string told_of(const Complaints& complaints, const TensorTable& tensors);
+// Of what the ranks told, the gravest verdict.
+int32_t gravest_of(const std::vector<std::string>& told);
+// The failure that all ranks return; `told` in rank order.
+Failure compose_failure(int32_t verdict, uint64_t step, const std::vector<std::string>& told);
 
 }  // namespace noria::bucketing

@@ -34,8 +34,8 @@ enum { NORIA_PLAN_DDP = 0, NORIA_PLAN_STRICT = 1, NORIA_PLAN_PLANNED = 2 };
 
 /* By what buckets are filled and sent. ARRIVAL: rank 0's order of the first step to which it gives
  * any gradient, for all ranks from its end on; a planned reducer does so anyway. Where any rank of
- * the job has views (arena), tensors stay where they are, and what changes is which bucket is sent
- * when. */
+ * the job has views (arena), and with shards, tensors stay where they are, and what changes is
+ * which bucket is sent when, and with it the buckets' numbers. */
 enum { NORIA_ORDER_REVERSE = 0, NORIA_ORDER_ARRIVAL = 1 };
 
 /* When an average of floating-point gradients divides.
@@ -55,14 +55,17 @@ enum {
 
 /* What becomes of gradients that are infinite or not a number. ERROR costs a look at each gradient
  * before it is sent, and at the results: the step fails on all ranks with NONFINITE, which names
- * the first such bucket of each rank, or the bucket whose sum overflowed. */
+ * the first such bucket of each rank, or the bucket whose sum overflowed. With shards each rank
+ * looks at its own sums, of which the ranks then tell each other, over the control sockets. */
 enum { NORIA_NONFINITE_PASS = 0, NORIA_NONFINITE_ERROR = 1 };
 
 /* What a rank keeps of each bucket.
  * NONE: the whole reduction. REDUCE_SCATTER: its shard, for optimizers whose state is shared out
  * (ZeRO-1 and -2, FSDP); half the bytes on the wire. The reduction is then found in the shard only,
  * in noria's memory: gradients outside are undefined after step_end, and in copy mode those of the
- * caller stay as they were. A bucket is sent when it is full. Needs a plan that does not change. */
+ * caller stay as they were. A bucket is sent when it is full. Of what no rank used
+ * noria_grad_result() tells with KEEP. NORIA_PLAN_PLANNED is refused, as it would share out an
+ * optimizer's state anew: load a plan that it made without shards. */
 enum { NORIA_SHARD_NONE = 0, NORIA_SHARD_REDUCE_SCATTER = 1 };
 
 typedef struct {
@@ -184,8 +187,9 @@ typedef int32_t (*noria_bucket_hook)(const noria_hook_bucket* bucket, char* why,
 
 /* Before seal; a NULL `hook` takes it back. Every rank sets the same moments, else seal answers
  * MISMATCH; a rank without wishes gives a function that returns 0. With BEFORE a bucket is sent
- * when it is full, not while it fills. With AFTER, results come with noria_step_end() only, and a
- * step takes one more trip round the ring, of 4 bytes. A bucket without bytes is not shown.
+ * when it is full, not while it fills. With AFTER, results come with noria_step_end() only, and the
+ * ranks then tell each other over the control sockets what it answered. A bucket without bytes is
+ * not shown.
  * Threads: init only. Blocks: no. Ownership: `user` stays the caller's, and valid until destroy. */
 NORIA_API noria_status noria_reducer_set_hook(noria_reducer* reducer, noria_hook_moment moment,
                                               noria_bucket_hook hook, void* user);
@@ -237,15 +241,18 @@ typedef struct {
   void* gradient;  /* as in noria_shard_info */
 } noria_shard_range;
 
-/* Threads: any, after seal. Blocks: no. */
+/* With NORIA_ORDER_ARRIVAL `bucket` is another one once that order is known, as a step's report
+ * says by plan_version; where shards lie stays.
+ * Threads: any, after seal, but beside no step_end. Blocks: no. */
 NORIA_API noria_status noria_reducer_shard(noria_reducer* reducer, uint32_t bucket,
                                            noria_shard_info* info);
 /* Writes at most `capacity` ranges, in order of their offsets within each bucket, with the stride
- * of out[0].struct_size, and tells how many there are. Threads: any, after seal. Blocks: no. */
+ * of out[0].struct_size, and tells how many there are.
+ * Threads, blocks: as noria_reducer_shard(). */
 NORIA_API noria_status noria_reducer_shard_ranges(noria_reducer* reducer, noria_shard_range* out,
                                                   uint32_t capacity, uint32_t* count);
 /* Where the gradient of `id` lies, and how large the whole is.
- * Threads: any, after seal. Blocks: no. */
+ * Threads, blocks: as noria_reducer_shard(). */
 NORIA_API noria_status noria_reducer_layout(noria_reducer* reducer, uint32_t id, uint64_t* offset,
                                             uint64_t* total_bytes);
 /* Each rank gives its shards of `memory`, which is laid out as the gradients and of their dtypes,
@@ -309,7 +316,9 @@ NORIA_API noria_status noria_grad_unused(noria_reducer* reducer, const uint32_t*
  * pass; if the step fails later, so did this result. After step_end: of that step, also of tensors
  * that this rank did not give, until the next step begins. Copy mode: in the memory that was given,
  * where it was, which step_end then leaves alone; else in noria's. Arena mode: in the view, which
- * may be read but not written until step_end. NULL with KEEP for a tensor that no rank used.
+ * may be read but not written until step_end. NULL with KEEP for a tensor that no rank used. With
+ * shards: its first element that is this rank's, of several noria_reducer_shard_ranges() tells the
+ * others; NULL too where none is.
  * STATE if step_end is called meanwhile, or runs: what is waited for may come with it only; in an
  * open step also where a hook is to see the results first.
  * Threads: as noria_grad_ready(), for one tensor one at a time. Blocks: in an open step. */

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 
 #include "tests/support/device_rank.hpp"
@@ -436,6 +437,64 @@ TEST_P(DeviceReducer, Each_rank_keeps_its_shards) {
         }
       });
     }
+}
+
+// The gradients of shards, by the tensor and its element with which each begins.
+std::map<std::pair<uint32_t, uint64_t>, void*> places_of_shards(noria_reducer* reducer) {
+  std::map<std::pair<uint32_t, uint64_t>, void*> places;
+  for (const noria_shard_range& range : shard_ranges(reducer))
+    places[{range.tensor, range.first}] = range.gradient;
+  return places;
+}
+
+TEST_P(DeviceReducer, Shards_stay_where_they_are_when_buckets_are_sent_as_they_came) {
+  noria_reducer_config config = device_config(GetParam());
+  config.shard = NORIA_SHARD_REDUCE_SCATTER;
+  config.order = NORIA_ORDER_ARRIVAL;
+  run_device_job(2, 5, awkward_model({NORIA_FLOAT32}), config, [&](DeviceRank& mine) {
+    mine.seal();
+    const auto places = places_of_shards(mine.reducer);
+    noria_step_report report = NORIA_STEP_REPORT_INIT;
+    for (uint64_t step = 0; step < 3; ++step) {
+      mine.begin();
+      mine.give_all(step, 4);
+      expect_ok(mine.end(&report));
+      expect_shards(mine, step);
+      EXPECT_EQ(places_of_shards(mine.reducer), places);
+    }
+    EXPECT_EQ(report.plan_version, 1U);
+  });
+}
+
+TEST_P(DeviceReducer, A_ranks_part_of_a_tensor_is_told_in_the_step_and_after_it) {
+  noria_reducer_config config = device_config(GetParam());
+  config.shard = NORIA_SHARD_REDUCE_SCATTER;
+  if (config.arena == 0) config.unused = NORIA_UNUSED_KEEP;
+  run_device_job(2, 5, awkward_model({NORIA_FLOAT32}), config, [&](DeviceRank& mine) {
+    mine.seal();
+    std::map<uint32_t, void*> firsts;
+    for (const noria_shard_range& range : shard_ranges(mine.reducer))
+      firsts.emplace(range.tensor, range.gradient);
+    const auto expect_places = [&] {
+      for (uint32_t id = 0; id < mine.model.size(); ++id) {
+        const void* result = &result;
+        expect_ok(noria_grad_result(mine.reducer, id, nullptr, 0, &result));
+        EXPECT_EQ(result, firsts.count(id) != 0 ? firsts[id] : nullptr) << id;
+      }
+    };
+    mine.begin();
+    mine.give_all(0, 4);
+    expect_places();
+    expect_ok(mine.end());
+    expect_places();
+    expect_shards(mine, 0);
+    if (mine.config.arena == 1) return;
+    // Expect: what nobody gave has no result.
+    mine.begin();
+    expect_ok(mine.end());
+    firsts.clear();
+    expect_places();
+  });
 }
 
 TEST_P(DeviceReducer, Parameters_that_are_laid_out_as_gradients_are_gathered) {

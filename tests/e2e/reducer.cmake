@@ -10,12 +10,12 @@ noria_test(NAME reducer_e2e_test LABELS e2e TIMEOUT 300 LIBS noria noria_bucketi
            SOURCES e2e/reducer_e2e_test.cc support/crew.cc
            ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late")
 add_dependencies(reducer_e2e_test noria_softverbs)
-noria_test(NAME shard_test LABELS e2e TIMEOUT 120 LIBS noria noria_bucketing
-           SOURCES e2e/shard_test.cc support/crew.cc ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late")
-add_dependencies(shard_test noria_softverbs)
-noria_test(NAME hooks_test LABELS e2e TIMEOUT 120 LIBS noria noria_bucketing
-           SOURCES e2e/hooks_test.cc support/crew.cc ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late")
-add_dependencies(hooks_test noria_softverbs)
+foreach(name shard shard_steps hooks)
+  noria_test(NAME ${name}_test LABELS e2e TIMEOUT 120 LIBS noria noria_bucketing
+             SOURCES e2e/${name}_test.cc support/crew.cc
+             ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late")
+  add_dependencies(${name}_test noria_softverbs)
+endforeach()
 # no-sanitizer: it forks while threads run, in which state a sanitizer's own locks may be held.
 noria_test(NAME fork_test LABELS e2e no-sanitizer TIMEOUT 120 LIBS noria noria_bucketing
            SOURCES e2e/fork_test.cc support/crew.cc ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late")

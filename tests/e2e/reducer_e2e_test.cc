@@ -534,11 +534,7 @@ TEST(Api, Null_and_nonsense_are_refused_by_name) {
       {[](Config& c) { c.static_graph = 2; }, "static_graph is 2"},
       {[](Config& c) { c.nonfinite = 2; }, "nonfinite is 2"},
       {[](Config& c) { c.shard = 2; }, "shard is 2"},
-      {[](Config& c) { c.shard = kSharded, c.order = NORIA_ORDER_ARRIVAL; }, "a plan that stays"},
-      {[](Config& c) { c.shard = kSharded, c.unused = NORIA_UNUSED_KEEP; },
-       "a part of the results"},
-      {[](Config& c) { c.shard = kSharded, c.nonfinite = NORIA_NONFINITE_ERROR; },
-       "a part of the results"},
+      {[](Config& c) { c.shard = kSharded, c.plan = NORIA_PLAN_PLANNED; }, "buckets that stay"},
       {[](Config& c) { c.max_in_flight = 2, c.arena = 1; }, "max_in_flight is 2: it bounds copies"},
       {[](Config& c) { c.max_in_flight = 1, c.shard = kSharded; }, "max_in_flight is 1"},
       {[](Config& c) { c.struct_size = 0; }, "struct_size is 0"}};

@@ -167,7 +167,7 @@ TEST(Shards, Are_refused_where_there_are_none) {
     expect_ok(noria_reducer_seal(mine.reducer));
     const void* gradient = nullptr;
     expect_failure(noria_grad_result(mine.reducer, 0, nullptr, 0, &gradient), NORIA_E_STATE,
-                   "leaves each rank its shards");
+                   "there is no result");
     noria_shard_info info = NORIA_SHARD_INFO_INIT;
     std::byte memory[8] = {};
     expect_failure(noria_reducer_shard(mine.reducer, 999, &info), NORIA_E_ARG, "index 999");

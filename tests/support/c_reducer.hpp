@@ -49,6 +49,8 @@ struct JobConfig {
   noria_dtype wire_dtype = 0;
   uint32_t shard = NORIA_SHARD_NONE;
   uint32_t max_in_flight = 0;
+  uint32_t unused = NORIA_UNUSED_ERROR;
+  uint32_t nonfinite = NORIA_NONFINITE_PASS;
 };
 
 class RankOfJob {
@@ -74,6 +76,8 @@ class RankOfJob {
     reducer_config.wire_dtype = config.wire_dtype;
     reducer_config.shard = config.shard;
     reducer_config.max_in_flight = config.max_in_flight;
+    reducer_config.unused = config.unused;
+    reducer_config.nonfinite = config.nonfinite;
     expect_ok(noria_reducer_create(comm, &reducer_config, &reducer));
     for (uint32_t i = 0; i < model.size(); ++i) {
       noria_tensor_desc tensor = NORIA_TENSOR_DESC_INIT;

@@ -32,9 +32,9 @@ TEST(Verdict, The_gravest_complaint_is_the_largest) {
 
 TEST(Verdict, A_failure_names_step_ranks_tensors_and_advice) {
   const TensorTable table = tensors(161);
-  const std::vector<std::string> descriptions{describe({}, table),
-                                              describe({.missing = {3, 160}, .late = {7}}, table),
-                                              describe({.late = {0}}, table)};
+  const std::vector<std::string> descriptions{told_of({}, table),
+                                              told_of({.missing = {3, 160}, .late = {7}}, table),
+                                              told_of({.late = {0}}, table)};
   const Failure failure = compose_failure(verdict_of({.missing = {3}}), 12, descriptions);
   EXPECT_EQ(failure.code, NORIA_E_MISSING);
   EXPECT_TRUE(
@@ -53,7 +53,7 @@ TEST(Verdict, Texts_stay_short_whatever_is_missing) {
     ASSERT_TRUE(table.add(std::to_string(i) + std::string(4000, 'n'), NORIA_FLOAT32, 1).is_ok());
     complaints.missing.push_back(i);
   }
-  const std::string text = describe(complaints, table);
+  const std::string text = told_of(complaints, table);
   EXPECT_LE(text.size(), 1024u);
   EXPECT_NE(text.find("and others (100 of 100 tensors)"), std::string::npos);
 
@@ -71,7 +71,7 @@ TEST(Verdict, A_hook_that_failed_is_told_with_its_bucket_code_and_text) {
   const Complaints after{.hook = HookComplaint{.moment = NORIA_HOOK_AFTER, .code = 1, .text = ""}};
   EXPECT_TRUE(before.is_any());
   const Failure failure =
-      compose_failure(verdict_of(before), 2, {describe(before, table), describe(after, table)});
+      compose_failure(verdict_of(before), 2, {told_of(before, table), told_of(after, table)});
   EXPECT_EQ(failure.code, NORIA_E_HOOK);
   EXPECT_TRUE(failure.text.starts_with(
       "step 2 failed: rank 0 had its hook fail for bucket 3 before it was sent, with code -7: "
@@ -82,10 +82,27 @@ TEST(Verdict, A_hook_that_failed_is_told_with_its_bucket_code_and_text) {
   EXPECT_GT(verdict_of(before), verdict_of({.nonfinite = {0}}));
 }
 
+TEST(Verdict, Of_what_ranks_found_in_results_the_gravest_counts) {
+  const TensorTable table = tensors(3);
+  const Complaints overflow{.overflowed = {2}, .overflowed_bucket = 4};
+  const Complaints hook{.hook = HookComplaint{.moment = NORIA_HOOK_AFTER, .code = 1, .text = ""}};
+  EXPECT_TRUE(overflow.is_any());
+  EXPECT_EQ(gravest_of({"", told_of({}, table)}), 0);
+  const std::vector<std::string> told{"", told_of(overflow, table), ""};
+  EXPECT_EQ(code_of(gravest_of(told)), NORIA_E_NONFINITE);
+  EXPECT_EQ(code_of(gravest_of({told_of(overflow, table), told_of(hook, table)})), NORIA_E_HOOK);
+  const Failure failure = compose_failure(gravest_of(told), 7, told);
+  EXPECT_EQ(failure.code, NORIA_E_NONFINITE);
+  EXPECT_TRUE(
+      failure.text.starts_with("step 7 failed: rank 1 has sums that are not finite in its shard of "
+                               "bucket 4, 't2' (1 of 3 tensors), though all gradients are; skip"))
+      << failure.text;
+}
+
 TEST(Verdict, A_rank_that_was_reset_says_so) {
   const TensorTable table = tensors(1);
   const Failure failure = compose_failure(verdict_of({.was_reset = true}), 0,
-                                          {"", describe({.was_reset = true}, table)});
+                                          {"", told_of({.was_reset = true}, table)});
   EXPECT_EQ(failure.code, NORIA_E_ABORTED);
   EXPECT_NE(failure.text.find("rank 1 was reset in the midst of the step"), std::string::npos);
 }
