@@ -95,6 +95,8 @@ function drawSteps() {
     const box = {x: LEFT + i * width, width: Math.max(Math.min(width - 1, 30), 0.5)};
     draw(column, 'rect', {...box, y, height: height * whole / top, class: 'back'});
     draw(column, 'rect', {...box, y, height: height * exposed / top, class: 'late'});
+    if (width >= 100)
+      draw(column, 'text', {x: box.x, y: height + 11, class: 'muted'}, step.name);
     draw(column, 'title', {},
       `${step.name}: ${ms(whole)} ms, exposed ${ms(exposed)} ms (slowest rank)`);
     column.addEventListener('click', () => choose(i));
@@ -104,9 +106,11 @@ function drawSteps() {
 function drawAxis(svg, x, span, height) {
   const rough = span / 8, power = 10 ** Math.floor(Math.log10(rough));
   const tick = [1, 2, 5, 10].map(n => n * power).find(n => n >= rough);
-  for (let t = 0; t <= span; t += tick) {
-    draw(svg, 'line', {x1: x(t), x2: x(t), y1: 14, y2: height, class: 'grid'});
-    draw(svg, 'text', {x: x(t) + 2, y: 10, class: 'muted'}, ms(t) + ' ms');
+  const digits = Math.max(0, 3 - Math.floor(Math.log10(tick) + 1e-9));
+  for (let i = 0; i * tick <= span; ++i) {
+    const place = x(i * tick), label = (i * tick / 1000).toFixed(i === 0 ? 0 : digits) + ' ms';
+    draw(svg, 'line', {x1: place, x2: place, y1: 14, y2: height, class: 'grid'});
+    if (place < WIDTH - 50) draw(svg, 'text', {x: place + 2, y: 10, class: 'muted'}, label);
   }
 }
 
@@ -134,17 +138,21 @@ function drawStep() {
   const span = Math.max(...ranks.map(rank => rank.e)) - from;
   const scale = (WIDTH - LEFT - RIGHT) / Math.max(span, 1e-3);
   const height = 20 + ranks.length * block;
-  const x = t => LEFT + t * scale;
+  const x = t => LEFT + t * scale, move = t => t === null ? null : t - from;
+  const moved_of = given => ({b: move(given.b), l: move(given.l), e: move(given.e)});
+  const top = i => 20 + i * block;
   clear(svg, height);
-  step.ranks.forEach((given, i) => {
-    if (given === null) return;
-    const move = t => t === null ? null : t - from;
-    const rank = {b: given.b - from, l: given.l - from, e: given.e - from};
-    const y = 20 + ranks.indexOf(given) * block;
-    const shade = (begin, end, kind) => draw(svg, 'rect', {x: x(begin), y, height: block - 8,
-      width: Math.max(x(end) - x(begin), 0.75), class: kind});
+  ranks.forEach((given, i) => {
+    const rank = moved_of(given);
+    const shade = (begin, end, kind) => draw(svg, 'rect', {x: x(begin), y: top(i),
+      height: block - 8, width: Math.max(x(end) - x(begin), 0.75), class: kind});
     shade(rank.b, rank.l, 'back');
     shade(rank.l, rank.e, 'shade');
+  });
+  drawAxis(svg, x, span, height);
+  step.ranks.forEach((given, i) => {
+    if (given === null) return;
+    const rank = moved_of(given), y = top(ranks.indexOf(given));
     draw(svg, 'text', {x: 0, y: y + 13}, 'rank ' + data.ranks[i].rank);
     draw(svg, 'text', {x: x(rank.b) + 4, y: y + 12, class: 'muted'},
       `backward ${ms(rank.l - rank.b)} ms`);
@@ -156,7 +164,6 @@ function drawStep() {
       drawBucket(svg, moved, rank, x, y + 17 + b * row, row);
     });
   });
-  drawAxis(svg, x, span, height);
   drawFigures(step);
 }
 
