@@ -16,8 +16,10 @@
 
 namespace noria::soft {
 
-constexpr Nanoseconds kFenceLimit = 10'000'000'000;
-constexpr Nanoseconds kStalledLimit = 1'000'000;
+// A mark stands for one copy, milliseconds at most: who runs at all clears it in this time. Whoever
+// destroys a communicator of which a rank is stopped waits as long.
+constexpr Nanoseconds kFenceLimit = 3_s;
+constexpr Nanoseconds kStalledLimit = 1_ms;
 
 // Until nothing is under way into memory of `key`. False: the limit passed.
 bool fence_key(Engine& engine, uint32_t key, Nanoseconds limit = kFenceLimit);
