@@ -241,11 +241,15 @@ Outcome<std::vector<std::string>> ControlPlane::State::exchange(const Put& mine,
   }
   const auto is_over = [this]() NORIA_NO_THREAD_SAFETY_ANALYSIS { return gathered_ || failed(); };
   if (!wait_for(deadline, is_over)) {
-    if (is_root()) {
-      commit(missing_at_gather(mine.what));
-    } else {
+    if (is_root())
+      hear(missing_at_gather(mine.what));
+    else
       send(peers_[0], FrameType::late, mine.what);
-      if (!wait_for(now_ns() + kVerdict, is_over))
+    // Who did not come is asked why.
+    if (!wait_for(now_ns() + kVerdict + kQuestion, is_over)) {
+      if (is_root())
+        commit(missing_at_gather(mine.what));
+      else
         commit({NORIA_E_TIMEOUT,
                 "'" + mine.what + "': rank 0 did not answer: is its process stopped?"});
     }

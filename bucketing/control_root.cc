@@ -184,7 +184,8 @@ std::string ControlPlane::State::survey_text() {
   size_t owing = 0;
   for (size_t rank = 0; rank < peers_.size(); ++rank) {
     const auto& answer = survey_->answers[rank];
-    if (answer && answer->empty()) continue;
+    // Whoever came to a gather waits for the others in it.
+    if ((answer && answer->empty()) || !peers_[rank].puts.empty()) continue;
     if (++owing > kShown) continue;
     text += "; rank " + std::to_string(rank) + ' ' +
             (answer ? *answer : "did not say what it waits for: is its process stopped?");
@@ -220,6 +221,8 @@ Failure ControlPlane::State::missing_at_join() {
 }
 
 void ControlPlane::State::finish_gather_if_complete() {
+  // Too late: what is pending fails it on all ranks.
+  if (pending_ && pending_->code == NORIA_E_TIMEOUT) return;
   const Put* first = nullptr;
   size_t first_rank = 0;
   bool is_complete = true;

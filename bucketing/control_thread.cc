@@ -167,7 +167,7 @@ void ControlPlane::State::handle(int32_t rank, const Frame& frame) {
       if (!is_root()) break;
       if (!joined_) return commit(missing_at_join());
       // With the answer already on its way there is nothing to say.
-      if (!peer.puts.empty()) commit(missing_at_gather(frame.payload));
+      if (!peer.puts.empty()) hear(missing_at_gather(frame.payload));
       return;
     case FrameType::gather_all: {
       const bool is_pass = waits_in_ && waits_in_->kind == Exchange::pass;

@@ -109,6 +109,31 @@ TEST(ReducerFaults, C34_A_rank_for_which_a_hook_waits_is_named_by_the_time_out) 
   expect_a_bound_while_buckets_follow({}, &look_on);
 }
 
+// Rank 1's does not return before its peer gave up.
+extern "C" int32_t wait_for_peer(const noria_hook_bucket* bucket, char*, size_t, void* user) {
+  if (user != nullptr && bucket->bucket == 1) static_cast<Wire*>(user)->meet();
+  return 0;
+}
+
+TEST(ReducerFaults, C34_A_rank_whose_hook_does_not_return_from_results_is_named_with_it) {
+  const noria_unique_id id = make_job_id();
+  RankCrew crew(2, [&](int32_t rank, Wire& parent) {
+    RankOfJob mine(id, rank, 2, model(), {.timeout_ms = 2'000});
+    expect_ok(noria_reducer_set_hook(mine.reducer, NORIA_HOOK_AFTER, &wait_for_peer,
+                                     rank == 1 ? &parent : nullptr));
+    expect_ok(noria_reducer_seal(mine.reducer));
+    expect_ok(noria_step_begin(mine.reducer, 0));
+    mine.give_all(0, 1, 1);
+    expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_TIMEOUT,
+                   "rank 1 is in its hook for bucket 1 after it was reduced");
+    EXPECT_FALSE(contains(last_error(), "; rank 0")) << last_error();
+    if (rank == 0) parent.meet();
+  });
+  crew.wire(0).meet();
+  crew.wire(1).meet();
+  crew.expect_success();
+}
+
 TEST(ReducerFaults, C34_A_rank_that_never_comes_to_the_end_is_named_by_the_time_out) {
   const noria_unique_id id = make_job_id();
   RankCrew crew(2, [&](int32_t rank, Wire& parent) {
