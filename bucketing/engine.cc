@@ -32,6 +32,10 @@ constexpr Nanoseconds kLongestNap = 5_ms;
 // others have the core. In a steady stream of calls neither matters (64 KiB: 12 us either way).
 constexpr Nanoseconds kSpin = 30_us;
 
+// Nobody tells of a part's end but to who drives: others look. Short beside a bucket's copy, long
+// beside a look.
+constexpr Nanoseconds kPartLook = 1_ms;
+
 // poll(2) on one descriptor until a monotonic point in time.
 void sleep_on(int fd, Nanoseconds deadline) {
   pollfd entry{fd, POLLIN, 0};
@@ -69,6 +73,14 @@ bool owes_nothing(const Collective& collective) {
              : is_ready(collective);
 }
 
+// What a thread drives for.
+struct Goal {
+  Collective& collective;
+  Part* part = nullptr;  // null: the end of it all
+
+  bool is_reached() const { return collective.is_done() || (part != nullptr && part->has_ended()); }
+};
+
 const char* name_of(const Collective& collective) {
   if (collective.pending != nullptr) return "the step";
   switch (collective.kind) {
@@ -100,7 +112,7 @@ class Engine::State {
   void stop();
   void submit(Collective& collective, bool wake_driver);
   NORIA_HOT void wake();
-  bool wait(Collective& collective, Nanoseconds deadline);
+  bool wait(Collective& collective, Nanoseconds deadline, Part* part);
   Outcome<bool> try_run(Kind kind, const Part* part);
   void fail(const Failure& failure);
   // acquire: pairs with adopt(); failure_ itself is read under the mutex.
@@ -112,25 +124,31 @@ class Engine::State {
 
  private:
   void run();
-  // Until `until` is done, nothing is left to do, or the deadline has passed.
-  void drive(const Collective* until, Nanoseconds deadline) NORIA_REQUIRES(seat_);
+  // Until the goal is reached, nothing is left to do, or the deadline has passed. Without a goal:
+  // until somebody waits.
+  void drive(const Goal* goal, Nanoseconds deadline) NORIA_REQUIRES(seat_);
   bool step() NORIA_REQUIRES(seat_);
   Ring::Progress advance() NORIA_REQUIRES(seat_);
   bool start_next() NORIA_REQUIRES(seat_);
   void begin(Collective& collective) NORIA_REQUIRES(seat_);
-  void sleep(Nanoseconds deadline) NORIA_REQUIRES(seat_);
+  void sleep(const Goal* goal, Nanoseconds deadline) NORIA_REQUIRES(seat_);
   bool is_overdue(Nanoseconds now) NORIA_REQUIRES(seat_);
   NORIA_COLD std::string waits_for() NORIA_REQUIRES(seat_);
   NORIA_COLD void warn(Nanoseconds idle) NORIA_REQUIRES(seat_);
   std::string owes() const;
   Nanoseconds bound() NORIA_REQUIRES(seat_);
   void leave_seat() NORIA_RELEASE(seat_);
+  void hand_on();
+  void tell_sleepers();
+  bool is_to_leave(const Goal* goal) const;
   void finish(Collective& collective) NORIA_REQUIRES(seat_);
   void fail_all() NORIA_REQUIRES(seat_);
   void give_up(Failure failure) NORIA_REQUIRES(seat_);
   void adopt(const Failure& failure);
-  void sleep_until_done(const Collective& collective, Nanoseconds deadline);
-  bool has_work() const { return work_.load() > 0; }  // seq_cst: see Seat
+  void sleep_beside(const Goal& goal, Nanoseconds deadline);
+  bool has_work() const { return work_.load() > 0; }        // seq_cst: see Seat
+  bool has_waiters() const { return waiting_.load() > 0; }  // likewise
+  bool is_for_thread() const { return has_work() && !has_waiters(); }
 
   const std::unique_ptr<transport::Domain> domain_;
   const std::unique_ptr<Ring> ring_;
@@ -158,7 +176,8 @@ class Engine::State {
 
   Mutex done_mutex_;
   CondVar done_;
-  std::atomic<uint32_t> waiters_{0};
+  std::atomic<uint32_t> waiting_{0};   // threads in wait(); seq_cst: see Seat
+  std::atomic<uint32_t> sleeping_{0};  // of them, in sleep_beside()
 
   std::thread thread_;  // last: it uses all of the above
 };
@@ -173,8 +192,8 @@ void Engine::submit(Collective& collective, bool wake_driver) {
 }
 void Engine::wake() { state_->wake(); }
 Outcome<bool> Engine::try_run(Kind kind, const Part* part) { return state_->try_run(kind, part); }
-bool Engine::wait(Collective& collective, Nanoseconds deadline) {
-  return state_->wait(collective, deadline);
+bool Engine::wait(Collective& collective, Nanoseconds deadline, Part* part) {
+  return state_->wait(collective, deadline, part);
 }
 void Engine::fail(const Failure& failure) { state_->fail(failure); }
 bool Engine::failed() const { return state_->failed(); }
@@ -249,57 +268,68 @@ Outcome<bool> Engine::State::try_run(Kind kind, const Part* part) {
   if (part != nullptr) own_.parts.push_back(*part);
   own_.failure.code = NORIA_OK;
   begin(own_);
-  drive(&own_, kNever);
+  const Goal goal{own_};
+  drive(&goal, kNever);
   Outcome<bool> outcome = true;
   if (own_.failure.code != NORIA_OK) outcome = own_.failure;
   leave_seat();
   return outcome;
 }
 
-bool Engine::State::wait(Collective& collective, Nanoseconds deadline) {
-  while (!collective.is_done()) {
-    if (deadline != kNever && now_ns() >= deadline) return false;
+bool Engine::State::wait(Collective& collective, Nanoseconds deadline, Part* part) {
+  const Goal goal{collective, part};
+  if (goal.is_reached()) return collective.is_done();
+  waiting_.fetch_add(1);
+  while (!goal.is_reached() && (deadline == kNever || now_ns() < deadline)) {
     if (seat_.try_take()) {
-      drive(&collective, deadline);
+      drive(&goal, deadline);
       leave_seat();
     } else {
-      sleep_until_done(collective, deadline);
+      driver_.nudge();
+      sleep_beside(goal, deadline);
     }
   }
-  return true;
+  waiting_.fetch_sub(1);
+  hand_on();
+  return collective.is_done();
 }
 
-// Somebody else drives. finish() tells us: it stores the state before it looks for waiters, and we
-// count ourselves before we look at the state; both touch waiters_ by read-modify-write, so that
-// one of the two sees the other (the argument of Sleeper).
-void Engine::State::sleep_until_done(const Collective& collective, Nanoseconds deadline) {
-  const Nanoseconds spin_until = now_ns() + kSpin;
-  while (!collective.is_done() && now_ns() < spin_until) relax();
-  waiters_.fetch_add(1, std::memory_order_acq_rel);
+// Somebody else drives, until it has reached its own goal or leaves the seat to us. We are told of
+// both, and of the end of ours: finish() stores the state, and hand_on() comes after the seat was
+// left, before they look for who sleeps; we count ourselves before we look at state and seat. Both
+// touch sleeping_ by read-modify-write, so that one of the two sees the other (the argument of
+// Sleeper).
+void Engine::State::sleep_beside(const Goal& goal, Nanoseconds deadline) {
+  const auto is_over = [&] { return goal.is_reached() || !seat_.is_taken(); };
+  const Nanoseconds start = now_ns();
+  // Yields: on a full machine it may be this very core that whoever drives is waiting for.
+  while (!is_over() && now_ns() < start + kSpin) ::sched_yield();
+  if (goal.part != nullptr) deadline = std::min(deadline, start + kPartLook);
+  sleeping_.fetch_add(1, std::memory_order_acq_rel);
   {
     const MutexLock lock(done_mutex_);
-    while (!collective.is_done()) {
+    while (!is_over()) {
       if (deadline == kNever)
         done_.wait(done_mutex_);
       else if (!done_.wait_until(done_mutex_, deadline))
         break;
     }
   }
-  waiters_.fetch_sub(1, std::memory_order_acq_rel);
+  sleeping_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
 // ---- driving ------------------------------------------------------------------------------------
 
 void Engine::State::run() {
   while (!stopping_.load(std::memory_order_acquire)) {
-    if (has_work() && seat_.try_take()) {
+    if (is_for_thread() && seat_.try_take()) {
       drive(nullptr, kNever);
       leave_seat();
       continue;
     }
     idle_.prepare();
     const bool must_look =
-        stopping_.load(std::memory_order_acquire) || (has_work() && !seat_.is_taken());
+        stopping_.load(std::memory_order_acquire) || (is_for_thread() && !seat_.is_taken());
     if (!must_look) sleep_on(idle_.fd(), kNever);
     idle_.finish();
   }
@@ -311,13 +341,25 @@ void Engine::State::run() {
 
 void Engine::State::leave_seat() {
   seat_.leave();
-  if (has_work()) idle_.wake();
+  hand_on();
 }
 
-void Engine::State::drive(const Collective* until, Nanoseconds deadline) {
+// To those who wait, and where nobody does to the communication thread.
+void Engine::State::hand_on() {
+  if (is_for_thread()) return idle_.wake();
+  tell_sleepers();
+}
+
+void Engine::State::tell_sleepers() {
+  if (sleeping_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
+  { const MutexLock lock(done_mutex_); }  // one that saw nothing of the news is in wait() by now
+  done_.notify_all();
+}
+
+void Engine::State::drive(const Goal* goal, Nanoseconds deadline) {
   while (true) {
     if (failed()) return fail_all();
-    if (until != nullptr && until->is_done()) return;
+    if (is_to_leave(goal)) return;
     if (current_ == nullptr && !start_next()) return;
     if (step()) {
       if (deadline != kNever && now_ns() >= deadline) return;
@@ -337,9 +379,13 @@ void Engine::State::drive(const Collective* until, Nanoseconds deadline) {
     } else if (now - idle_since_ < kLooksOn) {
       ::sched_yield();
     } else {
-      sleep(deadline);
+      sleep(goal, deadline);
     }
   }
+}
+
+bool Engine::State::is_to_leave(const Goal* goal) const {
+  return goal != nullptr ? goal->is_reached() : has_waiters();
 }
 
 // True when something moved.
@@ -382,9 +428,9 @@ inline void Engine::State::begin(Collective& collective) {
   if (ring_ != nullptr) ring_->start(collective);
 }
 
-void Engine::State::sleep(Nanoseconds deadline) {
+void Engine::State::sleep(const Goal* goal, Nanoseconds deadline) {
   driver_.prepare();
-  if (!failed() && !step()) {
+  if (!failed() && !is_to_leave(goal) && !step()) {
     const Nanoseconds now = now_ns();
     const Nanoseconds nap = std::clamp((now - idle_since_) / 4, kShortestNap, kLongestNap);
     const Nanoseconds until = std::min(deadline, now + nap);
@@ -439,9 +485,7 @@ void Engine::State::finish(Collective& collective) {
   collective.state.store(Collective::State::done, std::memory_order_release);
   if (&collective == &own_) return;
   work_.fetch_sub(1);
-  if (waiters_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
-  { const MutexLock lock(done_mutex_); }  // a waiter that saw "not done" is in wait() by now
-  done_.notify_all();
+  tell_sleepers();
 }
 
 // The ring is out of step, or gone: nothing can follow. What this rank saw may be the consequence

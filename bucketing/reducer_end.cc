@@ -242,7 +242,6 @@ bool Reducer::looks_at_results() const {
 // A bucket's results are seen to as soon as they are there, while later buckets are on the wire. If
 // the step fails all the same, what was copied is as undefined as the rest.
 void Reducer::finish_buckets(uint32_t end) {
-  constexpr Nanoseconds kLook = 1_ms;  // short beside a bucket's copy, long beside a look
   // relaxed: the gate is closed.
   for (uint32_t b = progress_.finished.load(std::memory_order_relaxed); b < end;) {
     if (has_result(b)) {
@@ -253,7 +252,8 @@ void Reducer::finish_buckets(uint32_t end) {
     progress_.is_waited_for.store(true, std::memory_order_release);
     host_.engine->wake();  // all may have been given long ago: what others owe counts from here
     bool is_over = false;
-    while (!is_over && !has_result(b)) is_over = host_.engine->wait(collective_, now_ns() + kLook);
+    while (!is_over && !has_result(b))
+      is_over = host_.engine->wait(collective_, kNever, &collective_.parts[b]);
     progress_.is_waited_for.store(false, std::memory_order_relaxed);
     if (is_over && collective_.failure.code != NORIA_OK) return;
   }

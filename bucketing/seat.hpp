@@ -13,6 +13,8 @@
 // Every write of the flag is an exchange, so B and C are ordered and part of one release sequence.
 // If B comes first, C acquires what B released: D sees A, and the thread does not sleep. If C comes
 // first, B or an earlier waker after C reads true and signals the descriptor, which stays readable.
+// nudge() ends a sleep without any news, for whoever wants what the sleeper holds: it says so, then
+// looks at the flag, and the sleeper sets the flag, then looks; all of it sequentially consistent.
 //
 // Threads: as said.
 #pragma once
@@ -66,26 +68,32 @@ class Sleeper {
 
   // The thread that is going to sleep: after this it looks for news once more, then waits until
   // fd() is readable, then calls finish(), whether it slept or not.
-  void prepare() { is_asleep_.exchange(true, std::memory_order_acq_rel); }
+  void prepare() { is_asleep_.exchange(true); }  // seq_cst: see nudge()
   // True when somebody called wake().
   bool finish() {
     const bool was_woken = !is_asleep_.exchange(false, std::memory_order_acq_rel);
     uint64_t count = 0;
     // Nothing to read is fine: a waker between its exchange and its signal makes the next sleep
     // end early, once.
-    return ::read(event_.get(), &count, sizeof count) > 0 || was_woken;
+    return (::read(event_.get(), &count, sizeof count) > 0 && count % kNudge != 0) || was_woken;
   }
   int fd() const { return event_.get(); }
 
   NORIA_HOT void wake() {
-    if (is_asleep_.exchange(false, std::memory_order_acq_rel)) signal();
+    if (is_asleep_.exchange(false, std::memory_order_acq_rel)) signal(kNews);
+  }
+  // Of this finish() does not tell.
+  void nudge() {
+    if (is_asleep_.load()) signal(kNudge);
   }
 
  private:
-  NORIA_COLD void signal() {
-    const uint64_t one = 1;
+  // What the descriptor counts.
+  static constexpr uint64_t kNews = 1, kNudge = uint64_t{1} << 32;
+
+  NORIA_COLD void signal(uint64_t what) {
     // Fails only when the counter is full: the descriptor is readable then as well.
-    if (::write(event_.get(), &one, sizeof one) < 0) return;
+    if (::write(event_.get(), &what, sizeof what) < 0) return;
   }
 
   Fd event_;

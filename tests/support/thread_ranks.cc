@@ -39,11 +39,13 @@ class ThreadRanks::Shared {
     changed.notify_all();
   }
 
-  bool wait(Collective& collective, Nanoseconds deadline) {
+  bool wait(Collective& collective, Nanoseconds deadline, bucketing::Part* part) {
     std::unique_lock lock(mutex);
     const std::chrono::nanoseconds patience(deadline == kNever ? kNever : deadline - now_ns());
-    return changed.wait_for(lock, std::min<std::chrono::nanoseconds>(kBound, patience),
-                            [&] { return collective.is_done(); });
+    changed.wait_for(lock, std::min<std::chrono::nanoseconds>(kBound, patience), [&] {
+      return collective.is_done() || (part != nullptr && part->has_ended());
+    });
+    return collective.is_done();
   }
 
   void fail(const Failure& with) {
@@ -142,6 +144,8 @@ class ThreadRanks::Shared {
         const bool is_last = rank->segments[s + 1 < rank->segments.size() ? s + 1 : 0].part != part;
         if (is_last || s + 1 == rank->segments.size()) mine.set_end(now);
       }
+      { std::lock_guard lock(mutex); }  // who saw no end waits by now
+      changed.notify_all();
     }
   }
 
@@ -232,8 +236,8 @@ void Engine::submit(Collective& collective, bool) {
   state_->shared->submit(state_->rank, collective);
 }
 void Engine::wake() { state_->shared->wakes[state_->rank].fetch_add(1, std::memory_order_relaxed); }
-bool Engine::wait(Collective& collective, Nanoseconds deadline) {
-  return state_->shared->wait(collective, deadline);
+bool Engine::wait(Collective& collective, Nanoseconds deadline, Part* part) {
+  return state_->shared->wait(collective, deadline, part);
 }
 void Engine::fail(const Failure& failure) { state_->shared->fail(failure); }
 bool Engine::failed() const { return state_->shared->has_failed.load(std::memory_order_acquire); }

@@ -161,6 +161,49 @@ TEST(EngineTest, A_wait_gives_up_at_its_deadline_though_the_ring_moves) {
   EXPECT_TRUE(is_done_by_itself(collective));
 }
 
+TEST(EngineTest, Who_waits_drives_in_place_of_the_communication_thread) {
+  auto engine = make_fake_engine(kPatience);
+  fake_ring().sleeps_until_woken = true;
+  Collective collective;
+  engine->submit(collective, true);
+  ASSERT_TRUE(eventually([] { return fake_ring().sleeps > 0; }));  // it has the seat, and sleeps
+  std::thread neighbour([caller = std::this_thread::get_id()] {
+    EXPECT_TRUE(eventually([&] { return fake_ring().who_drove().count(caller) != 0; }));
+    fake_ring().grant(kPlenty);
+  });
+  EXPECT_TRUE(engine->wait(collective, now_ns() + kPatience));
+  neighbour.join();
+}
+
+TEST(EngineTest, The_communication_thread_drives_again_when_nobody_waits_any_more) {
+  auto engine = make_fake_engine(kPatience);
+  Collective collective;
+  engine->submit(collective, true);
+  EXPECT_FALSE(engine->wait(collective, now_ns() + 2_ms));
+  fake_ring().who_drove();
+  fake_ring().grant(FakeRing::kSteps);
+  EXPECT_TRUE(is_done_by_itself(collective));
+  EXPECT_EQ(fake_ring().who_drove().count(std::this_thread::get_id()), 0u);
+}
+
+TEST(EngineTest, A_wait_for_a_part_ends_with_it) {
+  auto engine = make_fake_engine(kPatience);
+  Collective collective;
+  collective.parts.resize(2);
+  engine->submit(collective, true);
+  collective.parts[0].set_end(1);
+  EXPECT_FALSE(engine->wait(collective, kNever, &collective.parts[0]));
+
+  // Another thread drives, for more.  Expect: who waits for a part sees its end all the same.
+  std::thread other([&] { EXPECT_TRUE(engine->wait(collective, now_ns() + kPatience)); });
+  ASSERT_TRUE(eventually([id = other.get_id()] { return fake_ring().who_drove().count(id) != 0; }));
+  std::thread ender([&] { collective.parts[1].set_end(1); });
+  EXPECT_FALSE(engine->wait(collective, kNever, &collective.parts[1]));
+  ender.join();
+  fake_ring().grant(FakeRing::kSteps);
+  other.join();
+}
+
 TEST(EngineTest, The_communication_thread_takes_no_signals) {
   const auto threads = [] {
     std::set<std::string> names;
@@ -362,6 +405,20 @@ TEST(EngineTest, A_rank_that_holds_itself_up_is_warned_of_what_it_owes) {
   ASSERT_EQ(warnings().size(), 1U);
   EXPECT_NE(warnings()[0].find("waiting for this rank; this rank has not given 'a'"),
             std::string::npos);
+}
+
+TEST(EngineTest, Waiting_again_and_again_puts_no_bound_off) {
+  auto engine = make_fake_engine(40_ms);
+  Collective collective;
+  engine->submit(collective, true);
+  const Nanoseconds deadline = now_ns() + kPatience;
+  while (!collective.is_done() && now_ns() < deadline) {
+    // While the communication thread sleeps with the seat.
+    const uint64_t sleeps = fake_ring().sleeps;
+    eventually([&] { return collective.is_done() || fake_ring().sleeps > sleeps; });
+    engine->wait(collective, now_ns() + 10_us);
+  }
+  EXPECT_EQ(collective.failure.code, NORIA_E_TIMEOUT);
 }
 
 TEST(EngineTest, A_collectives_own_bound_counts_before_the_engines) {
