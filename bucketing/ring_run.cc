@@ -17,6 +17,15 @@ bool should_stage(const Collective& collective) {
          part.count * dtype_bytes(part.dtype) <= RingRun::kStagedBytes;
 }
 
+// The same answer on all ranks.
+bool is_free_in_order(const Collective& collective) {
+  if (collective.kind != Kind::all_reduce || collective.pending != nullptr ||
+      collective.has_single_phase || collective.parts.size() != 1)
+    return false;
+  const Part& part = collective.parts.front();
+  return part.count >= RingRun::kColdBytes / dtype_bytes(part.dtype);
+}
+
 }  // namespace
 
 bool RingRun::begin(RingCore& core, Collective& collective) {
@@ -38,6 +47,9 @@ bool RingRun::begin(RingCore& core, Collective& collective) {
   is_staged_ = should_stage(collective);
   is_plain_ = true;
   lacks_partials_ = false;
+  goes_backward_ = false;
+  if (is_free_in_order(collective))
+    goes_backward_ = std::exchange(is_backwards_turn_, !is_backwards_turn_);
   parts_.clear();  // so that they are made in place
   parts_.resize(collective.parts.size());
   for (size_t i = 0; i < parts_.size(); ++i) {
@@ -154,7 +166,7 @@ RemotePart RingRun::own_part() const {
 }
 
 RingRun::Piece RingRun::piece(uint32_t segment, uint32_t chunk, Phases phase) const {
-  const Segment& whole = collective_->segments[segment];
+  const Segment& whole = segment_at(segment);
   const PartRun& part = parts_[whole.part];
   if (part.phases != Phases::both) return block_piece(whole, chunk, phase);
   const Chunk cut = chunk_of(whole, chunk, ranks_, part.element_bytes);
@@ -249,7 +261,7 @@ void RingRun::on_started(uint32_t segment) {
   SegmentRun& run = segments_[segment];
   if (run.is_started) return;
   run.is_started = true;
-  PartRun& part = parts_[collective_->segments[segment].part];
+  PartRun& part = parts_[segment_at(segment).part];
   if (part.under_way++ != 0) return;
   part.under_way_since = now_ns();
   if (part.part->start_ns == 0) part.part->start_ns = part.under_way_since;
@@ -258,7 +270,7 @@ void RingRun::on_started(uint32_t segment) {
 void RingRun::on_done(uint32_t segment) {
   on_started(segment);  // of chunks without bytes nothing may have started
   ++segments_done_;
-  PartRun& part = parts_[collective_->segments[segment].part];
+  PartRun& part = parts_[segment_at(segment).part];
   --part.segments_left;
   if (--part.under_way != 0) return;
   const Nanoseconds now = now_ns();

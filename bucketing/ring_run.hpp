@@ -160,6 +160,9 @@ class RingRun {
   bool place_part(RingCore& core, Part& part, bool uses_in, bool uses_out, PartRun* run);
   NORIA_HOT void add_otherwise(const PartRun& part, const Piece& piece, std::byte* to,
                                const std::byte* fetched, uint32_t step) const;
+  NORIA_HOT const Segment& segment_at(uint32_t turn) const {
+    return collective_->segments[goes_backward_ ? segments() - 1 - turn : turn];
+  }
   NORIA_HOT Piece block_piece(const Segment& segment, uint32_t chunk, Phases phase) const;
   void stage_input(const RingPlace& place, bool is_whole);
   const transport::Region* register_memory(RingCore& core, std::byte* data, uint64_t bytes);
@@ -172,6 +175,10 @@ class RingRun {
   bool is_staged_ = false;
   bool lacks_partials_ = false;
   bool is_plain_ = true;
+  // Large all-reduces of which all is ready go from start to end and from end to start in turn: what
+  // the last one touched last, which a cache may still hold, the next one touches first.
+  bool goes_backward_ = false;
+  bool is_backwards_turn_ = false;
   Collective* collective_ = nullptr;
   const std::atomic<uint32_t>* pending_ = nullptr;
   RingPlace place_;

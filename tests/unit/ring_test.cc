@@ -328,6 +328,36 @@ TEST_P(RingTest, Collectives_follow_each_other_in_the_same_memory) {
   }
 }
 
+TEST_P(RingTest, Large_ones_begin_where_the_last_one_ended) {
+  Circle circle(ranks(), fetch(), 77);
+  constexpr uint64_t kLarge = 8_MiB / sizeof(int64_t);
+  struct Call {
+    uint64_t count;
+    bool goes_backward;
+  };
+  // What is small goes forward, and is no turn.
+  for (const Call call : {Call{kLarge, false}, Call{kLarge - 1, false}, Call{kLarge, true},
+                          Call{kLarge + 1, false}, Call{kLarge, true}}) {
+    auto all = members(call.count, false);
+    for (uint32_t rank = 0; rank < ranks(); ++rank) circle.start(rank, all[rank]->collective);
+    // Of rank 1: rank 0 adds to the first chunk last.
+    const std::vector<int64_t>& out = all[1]->out;
+    bool is_begun = false, began_at_end = false;
+    const auto look = [&] {
+      if (is_begun) return;
+      began_at_end = out.back() != -1;
+      is_begun = began_at_end || out.front() != -1;
+    };
+    ASSERT_TRUE(circle.run(look)) << circle.waits();
+    EXPECT_TRUE(is_begun);
+    EXPECT_EQ(began_at_end, call.goes_backward) << call.count;
+    uint64_t wrong = 0;
+    for (const auto& member : all)
+      for (uint64_t i = 0; i < call.count; ++i) wrong += member->out[i] != sum_of(ranks(), i);
+    EXPECT_EQ(wrong, 0U);
+  }
+}
+
 TEST_P(RingTest, A_rank_may_run_ahead_into_the_next_collective) {
   Circle circle(ranks(), fetch(), 4);
   constexpr int kRounds = 12;
