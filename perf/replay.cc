@@ -23,8 +23,10 @@ void sleep_until(Nanoseconds when) {
   }
 }
 
-// Computes until then. A backward pass may be long: the death of another rank ends it.
+// Computes until then. A backward pass may be long: the death of another rank ends it. For what is
+// past nobody sleeps: a timer that is due costs 18 us, and a pass has a hundred tensors.
 void compute_until(Nanoseconds when, const Communicator& comm) {
+  if (now_ns() >= when) return;
   constexpr Nanoseconds kSlice = 100_ms;
   for (Nanoseconds next = now_ns() + kSlice; next < when; next += kSlice) {
     sleep_until(next);
