@@ -27,6 +27,33 @@ uint64_t fingerprint_of(const Collective& collective) {
 
 }  // namespace
 
+bool is_ready(const Collective& collective) {
+  if (collective.pending == nullptr) return true;
+  for (size_t i = 0; i < collective.segments.size(); ++i)
+    // acquire: pairs with the release of whoever counted the segment down; its bytes are there.
+    if (collective.pending[i].load(std::memory_order_acquire) != 0) return false;
+  return true;
+}
+
+bool owes_nothing(const Collective& collective) {
+  // acquire: pairs with the release of whoever waits; what it gave is there.
+  return collective.is_waited_for != nullptr
+             ? collective.is_waited_for->load(std::memory_order_acquire)
+             : is_ready(collective);
+}
+
+const char* name_of(const Collective& collective) {
+  if (collective.pending != nullptr) return "the step";
+  switch (collective.kind) {
+    case Kind::all_reduce: return "an all-reduce";
+    case Kind::broadcast: return "a broadcast";
+    case Kind::barrier: return "a barrier";
+    case Kind::reduce_scatter: return "a reduce-scatter";
+    case Kind::all_gather: return "an all-gather";
+  }
+  return "a collective";
+}
+
 uint32_t split_divisor(uint32_t ranks) {
   uint32_t divisor = 1;
   while (uint64_t{divisor} * divisor < ranks) divisor *= 2;

@@ -103,6 +103,13 @@ struct Collective {
   bool is_done() const { return state.load(std::memory_order_acquire) == State::done; }
 };
 
+// All of its segments are.
+bool is_ready(const Collective& collective);
+// Nothing is left for this rank but to wait for others.
+bool owes_nothing(const Collective& collective);
+// For texts.
+const char* name_of(const Collective& collective);
+
 // The first half of a division by sqrt(ranks) twice: the power of two that is not below, which
 // rounds nothing.
 uint32_t split_divisor(uint32_t ranks);

@@ -13,6 +13,7 @@
 #include "base/log.hpp"
 #include "base/relax.hpp"
 #include "base/signals_blocked.hpp"
+#include "bucketing/bystanders.hpp"
 #include "bucketing/control_state.hpp"
 #include "bucketing/kernels.hpp"
 #include "bucketing/seat.hpp"
@@ -45,14 +46,6 @@ void sleep_on(int fd, Nanoseconds deadline) {
   if (::ppoll(&entry, 1, deadline == kNever ? nullptr : &limit, nullptr) < 0) return;
 }
 
-bool is_ready(const Collective& collective) {
-  if (collective.pending == nullptr) return true;
-  for (size_t i = 0; i < collective.segments.size(); ++i)
-    // acquire: pairs with the release of whoever counted the segment down; its bytes are there.
-    if (collective.pending[i].load(std::memory_order_acquire) != 0) return false;
-  return true;
-}
-
 // One rank: the reduction of one value is the value.
 void copy_parts(Collective& collective) {
   for (Part& part : collective.parts) {
@@ -66,13 +59,6 @@ void copy_parts(Collective& collective) {
   }
 }
 
-bool owes_nothing(const Collective& collective) {
-  // acquire: pairs with the release of whoever waits; what it gave is there.
-  return collective.is_waited_for != nullptr
-             ? collective.is_waited_for->load(std::memory_order_acquire)
-             : is_ready(collective);
-}
-
 // What a thread drives for.
 struct Goal {
   Collective& collective;
@@ -80,18 +66,6 @@ struct Goal {
 
   bool is_reached() const { return collective.is_done() || (part != nullptr && part->has_ended()); }
 };
-
-const char* name_of(const Collective& collective) {
-  if (collective.pending != nullptr) return "the step";
-  switch (collective.kind) {
-    case Kind::all_reduce: return "an all-reduce";
-    case Kind::broadcast: return "a broadcast";
-    case Kind::barrier: return "a barrier";
-    case Kind::reduce_scatter: return "a reduce-scatter";
-    case Kind::all_gather: return "an all-gather";
-  }
-  return "a collective";
-}
 
 }  // namespace
 
@@ -139,7 +113,6 @@ class Engine::State {
   Nanoseconds bound() NORIA_REQUIRES(seat_);
   void leave_seat() NORIA_RELEASE(seat_);
   void hand_on();
-  void tell_sleepers();
   bool is_to_leave(const Goal* goal) const;
   void finish(Collective& collective) NORIA_REQUIRES(seat_);
   void fail_all() NORIA_REQUIRES(seat_);
@@ -174,10 +147,8 @@ class Engine::State {
   Sleeper driver_;  // whoever has the seat
   Sleeper idle_;    // the communication thread without it
 
-  Mutex done_mutex_;
-  CondVar done_;
-  std::atomic<uint32_t> waiting_{0};   // threads in wait(); seq_cst: see Seat
-  std::atomic<uint32_t> sleeping_{0};  // of them, in sleep_beside()
+  std::atomic<uint32_t> waiting_{0};  // threads in wait(); seq_cst: see Seat
+  Bystanders bystanders_;             // of them, who sleep
 
   std::thread thread_;  // last: it uses all of the above
 };
@@ -294,28 +265,15 @@ bool Engine::State::wait(Collective& collective, Nanoseconds deadline, Part* par
   return collective.is_done();
 }
 
-// Somebody else drives, until it has reached its own goal or leaves the seat to us. We are told of
-// both, and of the end of ours: finish() stores the state, and hand_on() comes after the seat was
-// left, before they look for who sleeps; we count ourselves before we look at state and seat. Both
-// touch sleeping_ by read-modify-write, so that one of the two sees the other (the argument of
-// Sleeper).
+// Somebody else drives, until it has reached its own goal or leaves the seat to us. finish() and
+// hand_on() tell us.
 void Engine::State::sleep_beside(const Goal& goal, Nanoseconds deadline) {
   const auto is_over = [&] { return goal.is_reached() || !seat_.is_taken(); };
   const Nanoseconds start = now_ns();
   // Yields: on a full machine it may be this very core that whoever drives is waiting for.
   while (!is_over() && now_ns() < start + kSpin) ::sched_yield();
   if (goal.part != nullptr) deadline = std::min(deadline, start + kPartLook);
-  sleeping_.fetch_add(1, std::memory_order_acq_rel);
-  {
-    const MutexLock lock(done_mutex_);
-    while (!is_over()) {
-      if (deadline == kNever)
-        done_.wait(done_mutex_);
-      else if (!done_.wait_until(done_mutex_, deadline))
-        break;
-    }
-  }
-  sleeping_.fetch_sub(1, std::memory_order_acq_rel);
+  bystanders_.sleep_until(is_over, deadline);
 }
 
 // ---- driving ------------------------------------------------------------------------------------
@@ -347,13 +305,7 @@ void Engine::State::leave_seat() {
 // To those who wait, and where nobody does to the communication thread.
 void Engine::State::hand_on() {
   if (is_for_thread()) return idle_.wake();
-  tell_sleepers();
-}
-
-void Engine::State::tell_sleepers() {
-  if (sleeping_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
-  { const MutexLock lock(done_mutex_); }  // one that saw nothing of the news is in wait() by now
-  done_.notify_all();
+  bystanders_.tell();
 }
 
 void Engine::State::drive(const Goal* goal, Nanoseconds deadline) {
@@ -485,7 +437,7 @@ void Engine::State::finish(Collective& collective) {
   collective.state.store(Collective::State::done, std::memory_order_release);
   if (&collective == &own_) return;
   work_.fetch_sub(1);
-  tell_sleepers();
+  bystanders_.tell();
 }
 
 // The ring is out of step, or gone: nothing can follow. What this rank saw may be the consequence

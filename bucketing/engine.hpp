@@ -1,10 +1,10 @@
 // Engine: the queue of collectives of a communicator and whoever drives them.
 //
 // Collectives run in order of submission. Whoever has the seat drives: a thread that waits for a
-// result, which saves two thread switches a call, or the communication thread while nobody waits: it
-// leaves the seat to who comes to wait, and takes it again when they have gone. A driver that finds
-// nothing to move looks on for at most kLooksOn, then sleeps in Domain::arm_and_wait() with the
-// seat, a quarter of the time it has waited at a time, since credits land without a completion.
+// result, which saves two thread switches a call, or the communication thread while nobody waits:
+// it leaves the seat to who comes to wait, and takes it again when they have gone. A driver that
+// finds nothing to move looks on for at most kLooksOn, then sleeps in Domain::arm_and_wait() with
+// the seat, a quarter of the time it has waited at a time, since credits land without a completion.
 // With nothing queued the seat is empty and the communication thread sleeps on a descriptor of its
 // own, so that an idle engine costs nothing and a blocking call wakes nobody.
 //
@@ -46,7 +46,7 @@ class Engine {
   void submit(Collective& collective, bool wake_driver);
   // A segment of a queued collective became ready. A system call only if the driver sleeps.
   NORIA_HOT void wake();
-  // True when done; false when before that the deadline passed or `part` of it, if given, has ended.
+  // True when done; false when before that the deadline passed or `part` of it, if given, ended.
   // Drives meanwhile, in place of the communication thread.
   bool wait(Collective& collective, Nanoseconds deadline, Part* part = nullptr);
   // What fits into a line, where nothing is under way: begun and driven by the caller at once, with

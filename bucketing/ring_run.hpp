@@ -175,8 +175,8 @@ class RingRun {
   bool is_staged_ = false;
   bool lacks_partials_ = false;
   bool is_plain_ = true;
-  // Large all-reduces of which all is ready go from start to end and from end to start in turn: what
-  // the last one touched last, which a cache may still hold, the next one touches first.
+  // Large all-reduces of which all is ready go from start to end and from end to start in turn:
+  // what the last one touched last, which a cache may still hold, the next one touches first.
   bool goes_backward_ = false;
   bool is_backwards_turn_ = false;
   Collective* collective_ = nullptr;
