@@ -174,6 +174,9 @@ TEST(SoftPeers, A_peer_that_never_was_is_an_error_of_the_first_request) {
   expect_well(crew, 0);
 }
 
+// Waits for ever for a peer that does not answer.
+constexpr ConnectSpec kPatient{.ack_timeout = 0};
+
 // Runs `body` in a child whose process takes the slot `slot` of the device: the search for a free
 // one starts at the process id.
 void run_in_slot(uint32_t slot, const std::function<void()>& body) {
@@ -204,10 +207,9 @@ TEST(SoftPeers, A_process_that_died_before_it_connected_gives_way_to_the_next_in
         const auto cq = hca.make_cq();
         const auto qp = hca.make_qp(cq.get());
         const auto buffer = hca.make_buffer(4096);
-        const ConnectSpec patient{.ack_timeout = 0};  // waits for ever
         p.peer.send(hca.address_of(qp.get()));
         const auto first = p.peer.recv<Address>();
-        hca.connect(qp.get(), first, patient);
+        hca.connect(qp.get(), first, kPatient);
         ASSERT_EQ(post_recv(qp.get(), 1, {{buffer.get(), 0, 64}}), 0);
         paint(buffer->data() + 64, 64, 1);
         ASSERT_EQ(post(qp.get(), {.id = 2, .pieces = {{buffer.get(), 64, 64}}}), 0);
@@ -296,7 +298,7 @@ TEST(SoftPeers, A_message_is_not_left_with_a_process_whose_end_was_not_noticed_y
         // A first queue pair, by whose message both processes know each other.
         p.peer.send(hca.address_of(met.get()));
         p.peer.send(hca.address_of(qp.get()));
-        hca.connect(met.get(), p.peer.recv<Address>());
+        hca.connect(met.get(), p.peer.recv<Address>(), kPatient);  // it may be slow to connect
         hca.connect(qp.get(), p.peer.recv<Address>(), {.ack_timeout = 12, .retry_count = 1});
         ASSERT_EQ(post(met.get(), {.id = 1}), 0);
         expect_completion(cq.get(), 1);
