@@ -150,13 +150,6 @@ Outcome<uint32_t> add(Reducer& reducer, const noria_tensor_desc* given) {
   return reducer.add(tensor.name, tensor.dtype, tensor.numel, tensor.expected_fires);
 }
 
-// Where gradients lie on the host, no other stream is taken.
-Outcome<std::optional<cuda::Stream>> stream_of(const Reducer& reducer, const noria_stream* given) {
-  if (reducer.is_on_device()) return read_stream(given, reducer.streams());
-  NORIA_TRY(check_stream(given));
-  return std::optional<cuda::Stream>();
-}
-
 // Before the step is ended: what cannot be answered must not end it.
 Outcome<Ok> check_report(const noria_step_report* report) {
   if (report == nullptr) return Ok{};
@@ -167,7 +160,8 @@ Outcome<Ok> check_report(const noria_step_report* report) {
 Outcome<Ok> end_step(
     Reducer& reducer, const noria_stream* consumer, noria_step_report* report,
     const std::function<Outcome<noria_step_info>(std::optional<cuda::Stream>)>& end) {
-  NORIA_TRY_ASSIGN(const std::optional<cuda::Stream> stream, stream_of(reducer, consumer));
+  NORIA_TRY_ASSIGN(const std::optional<cuda::Stream> stream,
+                   read_stream(consumer, reducer.streams()));
   NORIA_TRY(check_report(report));
   NORIA_TRY_ASSIGN(const noria_step_info step, end(stream));
   if (report == nullptr) return Ok{};
@@ -187,7 +181,7 @@ Outcome<Ok> end_step(
 // Not inline: what it needs would be saved and restored around every gradient of the host.
 [[gnu::noinline]] noria_status ready_from(Reducer& reducer, uint32_t id, const void* grad,
                                           const noria_stream* producer) {
-  const auto stream = stream_of(reducer, producer);
+  const auto stream = read_stream(producer, reducer.streams());
   if (!stream.is_ok()) return refuse(stream.failure());
   return answer(*stream ? reducer.grad_ready_from(id, grad, **stream)
                         : reducer.grad_ready(id, grad));
@@ -351,7 +345,7 @@ noria_status noria_grad_result(noria_reducer* reducer, uint32_t id, const noria_
                                uint32_t timeout_ms, const void** result) {
   if (!is_usable(reducer)) return refuse(unusable(reducer, "reducer"));
   if (result == nullptr) return refuse(is_null("result"));
-  const auto stream = stream_of(reducer->reducer, consumer);
+  const auto stream = read_stream(consumer, reducer->reducer.streams());
   if (!stream.is_ok()) return refuse(stream.failure());
   const auto found =
       reducer->reducer.result(id, noria::Nanoseconds{timeout_ms} * 1'000'000, *stream);

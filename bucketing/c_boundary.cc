@@ -23,16 +23,4 @@ Failure unusable(const void* handle, const std::string& name) {
               "it makes its own, or leaves noria to its parent"};
 }
 
-Outcome<Ok> check_stream(const noria_stream* stream) {
-  if (stream == nullptr) return Ok{};
-  NORIA_TRY_ASSIGN(const noria_stream copy, read_struct(stream, "noria_stream"));
-  if (copy.kind == NORIA_STREAM_HOST) return Ok{};
-  if (copy.kind == NORIA_STREAM_CUDA)
-    return Failure{NORIA_E_UNSUPPORTED,
-                   "noria_stream.kind is NORIA_STREAM_CUDA, and these gradients are of the host: "
-                   "give NULL and memory of the host"};
-  return Failure{NORIA_E_ARG,
-                 "noria_stream.kind is " + std::to_string(copy.kind) + ": it takes 0 or 1"};
-}
-
 }  // namespace noria::bucketing

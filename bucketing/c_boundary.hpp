@@ -1,4 +1,4 @@
-// The C boundary: how failures, structs and streams cross it.
+// The C boundary: how failures and structs cross it.
 //
 // refuse() keeps the text for noria_last_error() of the calling thread and gives the code to
 // return. A struct that was filled by an older header is shorter than ours, by a newer one longer:
@@ -40,9 +40,6 @@ inline Outcome<Ok> check_struct_size(uint32_t size, const char* type) {
   return Failure{NORIA_E_ARG, std::string(type) + ".struct_size is " + std::to_string(size) +
                                   ": set it to the size of the struct, as its _INIT does"};
 }
-
-// Only the host's.
-Outcome<Ok> check_stream(const noria_stream* stream);
 
 // The caller's struct as this version knows it.
 template <class T>

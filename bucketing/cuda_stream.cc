@@ -48,8 +48,8 @@ Outcome<std::optional<cuda::Stream>> stream_of(const noria_stream& given, Caller
                    "noria_stream.kind is " + std::to_string(given.kind) + ": it takes 0 or 1"};
   if (streams == nullptr)
     return Failure{NORIA_E_UNSUPPORTED,
-                   "noria_stream.kind is NORIA_STREAM_CUDA, and this communicator is of the host: "
-                   "give NULL and memory of the host, or make it with device_kind "
+                   "noria_stream.kind is NORIA_STREAM_CUDA, and this communicator or reducer is of "
+                   "the host: give NULL and memory of the host, or make it with device_kind "
                    "NORIA_STREAM_CUDA"};
   NORIA_TRY_ASSIGN(const cuda::Stream handle, streams->check(given));
   return std::optional<cuda::Stream>(handle);

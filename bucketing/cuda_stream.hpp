@@ -84,8 +84,8 @@ class CallerStreams {
   std::atomic<uint32_t> next_{0};
 };
 
-// What a call's noria_stream names: nothing is the host. `streams` null: the communicator is of the
-// host, and takes no other.
+// What a call's noria_stream names: nothing is the host. `streams` null: it is the host's
+// communicator or reducer, which takes no other.
 Outcome<std::optional<cuda::Stream>> read_stream(const noria_stream* stream,
                                                  CallerStreams* streams);
 

@@ -31,19 +31,6 @@ uint32_t input_divisor(AverageMode average, uint32_t ranks) {
   return 1;
 }
 
-// A part of numbers in the arena, of which the largest of all ranks counts.
-int32_t* add_maximum(Collective& collective, const Arena& arena, uint64_t offset, uint64_t count) {
-  std::byte* const place = arena.base() + offset;
-  collective.parts.push_back({.in = place,
-                              .out = place,
-                              .count = count,
-                              .dtype = NORIA_INT32,
-                              .op = NORIA_MAX,
-                              .in_region = arena.region(),
-                              .out_region = arena.region()});
-  return reinterpret_cast<int32_t*>(place);
-}
-
 Outcome<Plan> first_plan(const std::optional<SavedPlan>& given, const ReducerConfig& config,
                          const TensorTable& tensors) {
   if (given) return plan_of(*given, tensors);
@@ -154,12 +141,24 @@ void Reducer::add_bucket(uint32_t index) {
   if (travels_narrow() && bucket.dtype == NORIA_FLOAT32) travel_narrow(collective_.parts.back());
 }
 
-// The buckets in launch order, unless they travel by the device, then the news, which lie behind
-// them in the arena.
+// They lie behind the buckets in the arena; the largest number of all ranks counts.
+void Reducer::add_news() {
+  std::byte* const place = arena_.base() + layout_of(buckets_bytes()).news;
+  collective_.parts.push_back({.in = place,
+                               .out = place,
+                               .count = news_count(),
+                               .dtype = NORIA_INT32,
+                               .op = NORIA_MAX,
+                               .in_region = arena_.region(),
+                               .out_region = arena_.region()});
+  news_.numbers = reinterpret_cast<int32_t*>(place);
+}
+
+// The buckets in launch order, unless they travel by the device, then the news.
 void Reducer::build_collective() {
   collective_.parts.clear();
   for (uint32_t b = 0; b < plan_.buckets.size() && !is_on_device(); ++b) add_bucket(b);
-  news_.numbers = add_maximum(collective_, arena_, layout_of(buckets_bytes()).news, news_count());
+  add_news();
   prepare(collective_, static_cast<uint32_t>(host_.size));
   // Steps of two reducers of one shape are told apart where ranks begin them in different order.
   Fingerprint fingerprint;

@@ -581,7 +581,9 @@ TEST(Api, Null_and_nonsense_are_refused_by_name) {
   int32_t gradient[4] = {1, 2, 3, 4};
   noria_stream stream = {sizeof stream, NORIA_STREAM_CUDA, nullptr, 0};
   expect_failure(noria_grad_ready(reducer, id, gradient, &stream), NORIA_E_UNSUPPORTED,
-                 "NORIA_STREAM_CUDA");
+                 "this communicator or reducer is of the host");
+  stream.kind = 9;
+  expect_failure(noria_grad_ready(reducer, id, gradient, &stream), NORIA_E_ARG, "kind is 9");
   expect_failure(noria_grad_ready(nullptr, id, gradient, nullptr), NORIA_E_ARG, "reducer is NULL");
   stream.kind = NORIA_STREAM_HOST;
   expect_ok(noria_grad_ready(reducer, id, gradient, &stream));
