@@ -35,7 +35,6 @@ bool RingRun::begin(RingCore& core, Collective& collective) {
   ranks_ = place.size;
   steps_ = core.steps();
   pending_ = collective.pending;
-  segments_done_ = 0;
   regions_.clear();
   // Regions are pointed at: they must not move.
   regions_.reserve(2 * collective.parts.size());
@@ -269,7 +268,6 @@ void RingRun::on_started(uint32_t segment) {
 
 void RingRun::on_done(uint32_t segment) {
   on_started(segment);  // of chunks without bytes nothing may have started
-  ++segments_done_;
   PartRun& part = parts_[segment_at(segment).part];
   --part.segments_left;
   if (--part.under_way != 0) return;

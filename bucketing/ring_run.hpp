@@ -54,7 +54,6 @@ class RingRun {
   Collective& collective() { return *collective_; }
   const Collective& collective() const { return *collective_; }
   uint32_t segments() const { return static_cast<uint32_t>(segments_.size()); }
-  uint32_t segments_done() const { return segments_done_; }
 
   // What leaves this rank first lies behind kHeaderRoom bytes that are free.
   bool is_staged() const { return is_staged_; }
@@ -183,7 +182,6 @@ class RingRun {
   const std::atomic<uint32_t>* pending_ = nullptr;
   RingPlace place_;
   uint32_t ranks_ = 1, steps_ = 0;
-  uint32_t segments_done_ = 0;
   std::vector<transport::Region> regions_;  // registered for this collective only
   std::vector<PartRun> parts_;
   std::vector<SegmentRun> segments_;

@@ -54,33 +54,6 @@ const char* advice(ibv_wc_status status) {
   }
 }
 
-const char* to_string(ibv_wc_opcode opcode) {
-  switch (opcode) {
-    case IBV_WC_SEND: return "send";
-    case IBV_WC_RDMA_WRITE: return "rdma write";
-    case IBV_WC_RDMA_READ: return "rdma read";
-    case IBV_WC_COMP_SWAP: return "compare and swap";
-    case IBV_WC_FETCH_ADD: return "fetch and add";
-    case IBV_WC_RECV: return "receive";
-    case IBV_WC_RECV_RDMA_WITH_IMM: return "receive of rdma write with immediate";
-    default: return "unknown opcode";
-  }
-}
-
-const char* to_string(ibv_qp_state state) {
-  switch (state) {
-    case IBV_QPS_RESET: return "reset";
-    case IBV_QPS_INIT: return "init";
-    case IBV_QPS_RTR: return "ready to receive";
-    case IBV_QPS_RTS: return "ready to send";
-    case IBV_QPS_SQD: return "send queue drained";
-    case IBV_QPS_SQE: return "send queue error";
-    case IBV_QPS_ERR: return "error";
-    case IBV_QPS_UNKNOWN: break;
-  }
-  return "unknown queue pair state";
-}
-
 const char* to_string(ibv_port_state state) {
   switch (state) {
     case IBV_PORT_NOP: return "nop";
@@ -111,12 +84,6 @@ const char* to_string(ibv_event_type event) {
     case IBV_EVENT_DEVICE_FATAL: return "device failed";
     default: return "other asynchronous event";
   }
-}
-
-const char* link_layer_name(uint8_t link_layer) {
-  return link_layer == IBV_LINK_LAYER_ETHERNET     ? "ethernet"
-         : link_layer == IBV_LINK_LAYER_INFINIBAND ? "infiniband"
-                                                   : "unknown link layer";
 }
 
 }  // namespace noria::verbs

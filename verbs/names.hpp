@@ -10,11 +10,8 @@
 namespace noria::verbs {
 
 const char* to_string(ibv_wc_status status);
-const char* to_string(ibv_wc_opcode opcode);
-const char* to_string(ibv_qp_state state);
 const char* to_string(ibv_port_state state);
 const char* to_string(ibv_event_type event);
-const char* link_layer_name(uint8_t link_layer);
 
 // What a failed completion suggests to look at: "is the peer alive? ...".
 const char* advice(ibv_wc_status status);

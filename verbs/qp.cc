@@ -107,8 +107,4 @@ Status to_error(const Api& api, ibv_qp* qp) {
   return api.probe<&Symbols::modify_qp>(qp->context, qp, &attr, static_cast<int>(IBV_QP_STATE));
 }
 
-Status to_reset(const Api& api, ibv_qp* qp) {
-  return modify(api, qp, {.qp_state = IBV_QPS_RESET}, IBV_QP_STATE);
-}
-
 }  // namespace noria::verbs

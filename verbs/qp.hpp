@@ -2,7 +2,6 @@
 //
 //   create_qp -> reset --to_init--> init --to_rtr--> ready to receive --to_rts--> ready to send
 //   to_error from anywhere: everything queued is flushed, nothing moves any more
-//   to_reset from anywhere: as new
 //
 // A queue pair that carries reads is limited by both sides: QpPeer::read_depth is what the peer
 // answers at once, the own limit comes from the device.
@@ -52,7 +51,6 @@ Status to_rtr(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& pe
 Status to_rts(const Api& api, ibv_qp* qp, const OpenPort& port, const QpPeer& peer,
               uint32_t first_psn, const QpService& service);
 Status to_error(const Api& api, ibv_qp* qp);
-Status to_reset(const Api& api, ibv_qp* qp);
 
 // Reads that this port answers at once, as told to a peer.
 uint8_t answered_reads(const OpenPort& port);

@@ -67,8 +67,6 @@ struct Cq : ibv_cq {
   Mutex events;
   CondVar events_acknowledged;
   uint64_t events_open NORIA_GUARDED_BY(events) = 0;  // taken, not yet acknowledged
-
-  Channel* channel_of() const { return static_cast<Channel*>(channel); }
 };
 
 // relaxed: a hint; an event is decided by what was published in order.
