@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "base/signals_blocked.hpp"
 #include "bucketing/control_state.hpp"
 #include "bucketing/tcp.hpp"
 
@@ -90,6 +89,7 @@ Outcome<std::unique_ptr<ControlPlane>> ControlPlane::join(const Options& options
     NORIA_TRY_ASSIGN(root, connect_to_root(options, options.deadline - now_ns()));
   }
   auto state = std::make_unique<State>(options, std::move(listener), std::move(root));
+  NORIA_TRY(state->start());
   NORIA_TRY(state->wait_until_joined());
   return std::unique_ptr<ControlPlane>(new ControlPlane(std::move(state)));
 }
@@ -113,8 +113,14 @@ ControlPlane::State::State(const Options& options, Fd listener, RootLink root)
     joined_ = true;
     return;
   }
-  const SignalsBlocked blocked;
-  thread_ = std::thread([this] { run(); });
+}
+
+Outcome<Ok> ControlPlane::State::start() {
+  if (options_.size == 1) return Ok{};
+  const std::string user = "the control sockets of rank " + std::to_string(options_.rank);
+  if (!wake_.is_open()) return no_descriptor(user);
+  if (const int error = thread_.start([this] { run(); }); error != 0) return no_thread(user, error);
+  return Ok{};
 }
 
 ControlPlane::State::~State() { hang_up(); }
@@ -127,7 +133,7 @@ void ControlPlane::State::close_in_child() NORIA_NO_THREAD_SAFETY_ANALYSIS {
 }
 
 void ControlPlane::State::hang_up() {
-  if (!thread_.joinable()) return;
+  if (!thread_.is_joinable()) return;
   {
     const MutexLock lock(mutex_);
     say_goodbye();

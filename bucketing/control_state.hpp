@@ -15,11 +15,11 @@
 #include <list>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/fd.hpp"
 #include "base/mutex.hpp"
+#include "base/own_thread.hpp"
 #include "bucketing/control.hpp"
 #include "bucketing/control_wire.hpp"
 #include "bucketing/forks.hpp"
@@ -59,6 +59,7 @@ class ControlPlane::State {
   State& operator=(const State&) = delete;
 
   void hang_up();
+  Outcome<Ok> start();  // before all else
   Outcome<Ok> wait_until_joined();
   Outcome<std::vector<std::string>> all_gather(const std::string& what, const std::string& bytes,
                                                Nanoseconds deadline);
@@ -197,7 +198,7 @@ class ControlPlane::State {
   std::function<void()> callback_ NORIA_GUARDED_BY(callback_mutex_);
   std::function<std::string()> answer_ NORIA_GUARDED_BY(callback_mutex_);
 
-  std::thread thread_;                                        // it uses all of the above
+  OwnThread thread_;                                          // it uses all of the above
   const ForkWatch fork_watch_{[this] { close_in_child(); }};  // last: it may be called at any time
 };
 

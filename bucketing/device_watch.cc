@@ -6,7 +6,6 @@
 #include <string>
 
 #include "base/log.hpp"
-#include "base/signals_blocked.hpp"
 #include "bucketing/control_state.hpp"
 #include "bucketing/pause.hpp"
 
@@ -25,17 +24,16 @@ void sleep_on(int fd, int limit) {
 Outcome<std::unique_ptr<DeviceWatch>> DeviceWatch::create(const Options& options) {
   std::unique_ptr<DeviceWatch> made(new DeviceWatch(options));
   if (!made->between_looks_.is_usable() || !options.nccl->operations().watch().is_usable())
-    return Failure{NORIA_E_NOMEM,
-                   "no descriptor for the watch of a GPU: raise the limit of open files"};
-  const SignalsBlocked blocked;
-  made->thread_ = std::thread([watch = made.get()] { watch->run(); });
+    return no_descriptor("the watch of a GPU");
+  if (const int error = made->thread_.start([watch = made.get()] { watch->run(); }); error != 0)
+    return no_thread("the watch of a GPU", error);
   return made;
 }
 
 DeviceWatch::~DeviceWatch() { stop(); }
 
 void DeviceWatch::stop() {
-  if (!thread_.joinable()) return;
+  if (!thread_.is_joinable()) return;
   stopping_.store(true, std::memory_order_release);  // pairs with acquire in run()
   options_.nccl->operations().watch().wake();
   between_looks_.wake();

@@ -13,9 +13,9 @@
 
 #include <atomic>
 #include <memory>
-#include <thread>
 
 #include "base/clock.hpp"
+#include "base/own_thread.hpp"
 #include "bucketing/control.hpp"
 #include "bucketing/engine.hpp"
 #include "bucketing/nccl_collective.hpp"
@@ -69,7 +69,7 @@ class DeviceWatch {
   bool has_warned_ = false;  // of this standstill
   std::atomic<bool> stopping_{false};
   Sleeper between_looks_;  // which stop() ends
-  std::thread thread_;     // last: it uses all of the above
+  OwnThread thread_;       // last: it uses all of the above
 };
 
 }  // namespace noria::bucketing

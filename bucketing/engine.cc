@@ -7,12 +7,11 @@
 #include <cstring>
 #include <deque>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/own_thread.hpp"
 #include "base/relax.hpp"
-#include "base/signals_blocked.hpp"
 #include "bucketing/bystanders.hpp"
 #include "bucketing/control_state.hpp"
 #include "bucketing/kernels.hpp"
@@ -150,7 +149,7 @@ class Engine::State {
   std::atomic<uint32_t> waiting_{0};  // threads in wait(); seq_cst: see Seat
   Bystanders bystanders_;             // of them, who sleep
 
-  std::thread thread_;  // last: it uses all of the above
+  OwnThread thread_;  // last: it uses all of the above
 };
 
 // ---- the calls ----------------------------------------------------------------------------------
@@ -181,21 +180,20 @@ Outcome<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<transport::Domai
 }
 
 Outcome<Ok> Engine::State::start() {
-  if (!driver_.is_usable() || !idle_.is_usable())
-    return Failure{NORIA_E_NOMEM, "no descriptor for the engine: raise the limit of open files"};
+  if (!driver_.is_usable() || !idle_.is_usable()) return no_descriptor("the engine");
+  if (const int error = thread_.start([this] { run(); }); error != 0)
+    return no_thread("the engine", error);
   if (control_ != nullptr) {
     control_->on_failure([this] { adopt(control_->failure()); });
     control_->on_question([this] { return owes(); });
   }
-  const SignalsBlocked blocked;
-  thread_ = std::thread([this] { run(); });
   return Ok{};
 }
 
 Engine::State::~State() { stop(); }
 
 void Engine::State::stop() {
-  if (!thread_.joinable()) return;
+  if (!thread_.is_joinable()) return;
   if (control_ != nullptr) {
     control_->on_failure(nullptr);
     control_->on_question(nullptr);

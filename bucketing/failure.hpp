@@ -8,6 +8,7 @@
 
 #include <noria/noria.h>
 
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -42,6 +43,21 @@ constexpr noria_status to_noria_status(Code code) {
     case Code::internal: return NORIA_E_INTERNAL;
   }
   return NORIA_E_INTERNAL;
+}
+
+// Why, in the system's own words where it said so.
+inline std::string cause_of(const Status& status) {
+  const bool is_of_system = status.origin() == Origin::sys_errno && status.raw() != 0;
+  return is_of_system ? std::strerror(status.raw()) : to_string(status.code());
+}
+
+// What the system denied to `user`, a part of ours.
+inline Failure no_descriptor(const std::string& user) {
+  return {NORIA_E_NOMEM, "no descriptor for " + user + ": raise the limit of open files"};
+}
+inline Failure no_thread(const std::string& user, int error) {
+  return {NORIA_E_NOMEM, "no thread for " + user + ": " + std::strerror(error) +
+                             "; raise the limit of processes (ulimit -u), or the container's"};
 }
 
 }  // namespace noria::bucketing

@@ -9,10 +9,10 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "base/mutex.hpp"
-#include "base/signals_blocked.hpp"
+#include "base/own_thread.hpp"
+#include "bucketing/failure.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -123,15 +123,16 @@ Addresses resolve(const std::string& host, uint16_t port, Nanoseconds deadline) 
   TcpAddress numeric;
   if (parse_numeric(host, port, &numeric)) return std::vector<TcpAddress>{numeric};
   const auto question = std::make_shared<Question>();
-  {
-    const SignalsBlocked blocked;
-    std::thread([question, host, port] {
-      Addresses found = ask_resolver(host, port);
-      const MutexLock lock(question->mutex);
-      question->answer = std::move(found);
-      question->answered.notify_all();
-    }).detach();
-  }
+  OwnThread asking;
+  const int error = asking.start([question, host, port] {
+    Addresses found = ask_resolver(host, port);
+    const MutexLock lock(question->mutex);
+    question->answer = std::move(found);
+    question->answered.notify_all();
+  });
+  if (error != 0)
+    return "cannot find the host '" + host + "': " + no_thread("the resolver", error).text;
+  asking.detach();
   {
     const MutexLock lock(question->mutex);
     while (!question->answer && question->answered.wait_until(question->mutex, deadline)) {

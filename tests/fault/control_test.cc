@@ -16,6 +16,7 @@
 #include "bucketing/control_wire.hpp"
 #include "bucketing/tcp.hpp"
 #include "tests/support/cpu_time.hpp"
+#include "tests/support/no_threads.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace noria::bucketing {
@@ -599,6 +600,44 @@ void take_descriptors(int spare) {
   int last = -1;
   for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) last = fd;
   for (int fd = last; fd > last - spare; --fd) ::close(fd);
+}
+
+TEST(LimitTest, A_rank_without_a_thread_is_told_so_and_the_others_learn_it) {
+  for (const int32_t poor : {0, 1}) {
+    const Rendezvous rendezvous = make_rendezvous(2);
+    run_ranks(2, [&](int32_t rank, Wire&) {
+      if (rank == 1) drop_reservation(rendezvous);
+      if (rank != poor) {
+        // Who has joined by then is told by the end of the socket.
+        if (const auto control = join(rendezvous, rank, 2_s); control.is_ok())
+          wait_until_failed(**control);
+        return;
+      }
+      const test::NoThreads none;
+      const auto control = join(rendezvous, rank);
+      // Expect: an error that says what to raise, and no end of the process.
+      ASSERT_FALSE(control.is_ok());
+      EXPECT_EQ(control.failure().code, NORIA_E_NOMEM);
+      EXPECT_TRUE(contains(control.failure().text,
+                           "no thread for the control sockets of rank " + std::to_string(rank)))
+          << control.failure().text;
+      EXPECT_TRUE(contains(control.failure().text, "ulimit -u")) << control.failure().text;
+    });
+  }
+}
+
+TEST(LimitTest, Rank_0_without_a_descriptor_to_be_woken_by_says_so) {
+  const Rendezvous rendezvous = make_rendezvous(2);
+  run_ranks(2, [&](int32_t rank, Wire&) {
+    if (rank == 1) return drop_reservation(rendezvous);
+    take_descriptors(1);  // for the listener
+    const auto control = join(rendezvous, rank);
+    // Expect: at once, not when the others should have come.
+    ASSERT_FALSE(control.is_ok());
+    EXPECT_EQ(control.failure().code, NORIA_E_NOMEM);
+    EXPECT_TRUE(contains(control.failure().text, "no descriptor for the control sockets of rank 0"))
+        << control.failure().text;
+  });
 }
 
 TEST(LimitTest, Rank_0_without_a_descriptor_for_callers_says_so_and_does_not_spin) {

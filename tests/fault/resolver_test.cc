@@ -8,6 +8,7 @@
 
 #include "bucketing/control.hpp"
 #include "bucketing/tcp.hpp"
+#include "tests/support/no_threads.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace {
@@ -49,6 +50,15 @@ TEST(ResolverTest, Names_are_found_and_numbers_need_no_resolver) {
   EXPECT_TRUE(host.starts_with("127.") || host == "::1") << host;
   EXPECT_EQ(named->front().port(), 4711);
   EXPECT_TRUE(resolve("127.0.0.1", 4711, 0).is_ok());
+}
+
+TEST(ResolverTest, Without_a_thread_is_not_asked_and_the_reason_is_told) {
+  const test::NoThreads none;
+  const auto named = resolve("localhost", 4711, now_ns() + 20_s);
+  ASSERT_FALSE(named.is_ok());
+  EXPECT_TRUE(contains(named.failure(), "'localhost': no thread for the resolver"))
+      << named.failure();
+  EXPECT_TRUE(contains(named.failure(), "ulimit -u")) << named.failure();
 }
 
 TEST(ResolverTest, That_is_silent_does_not_hold_a_rank_past_its_start_time_out) {

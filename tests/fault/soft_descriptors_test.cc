@@ -1,4 +1,4 @@
-// The software HCA in a process that has run out of descriptors.
+// The software HCA in a process that has run out of descriptors, or of threads.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -9,6 +9,7 @@
 
 #include "tests/support/cpu_time.hpp"
 #include "tests/support/crew.hpp"
+#include "tests/support/no_threads.hpp"
 #include "tests/support/verbs_fixture.hpp"
 
 namespace noria::test {
@@ -162,6 +163,21 @@ TEST(SoftDescriptors, Without_descriptors_nothing_is_made_and_the_reason_is_told
     EXPECT_EQ(errno, EMFILE);
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     EXPECT_NE(hca.make_channel(), nullptr);
+  }});
+  EXPECT_EQ(crew.wait(0).exit_code, 0);
+}
+
+TEST(SoftDescriptors, Without_a_thread_no_device_is_opened_until_there_is_one) {
+  Crew crew({[](Post&) {
+    ibv_device** list = verbs().get_device_list(nullptr);
+    ASSERT_NE(list, nullptr);
+    {
+      const NoThreads none;
+      EXPECT_EQ(verbs().open_device(list[0]), nullptr);
+      EXPECT_EQ(errno, EAGAIN);
+    }
+    verbs().free_device_list(list);
+    const Hca hca;
   }});
   EXPECT_EQ(crew.wait(0).exit_code, 0);
 }

@@ -15,6 +15,7 @@
 
 #include "base/log.hpp"
 #include "tests/support/fake_ring.hpp"
+#include "tests/support/no_threads.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -483,6 +484,18 @@ TEST(EngineTest, The_end_aborts_what_was_not_waited_for) {
   EXPECT_TRUE(queued.is_done());
   EXPECT_EQ(running.failure.code, NORIA_E_ABORTED);
   EXPECT_EQ(queued.failure.code, NORIA_E_ABORTED);
+}
+
+// ---- limits -------------------------------------------------------------------------------------
+
+TEST(EngineTest, Without_a_thread_is_refused_and_the_reason_is_told) {
+  const test::NoThreads none;
+  const auto engine = Engine::create(nullptr, nullptr, nullptr, kPatience, nullptr);
+  // Expect: an error that says what to raise, and no end of the process.
+  ASSERT_FALSE(engine.is_ok());
+  EXPECT_EQ(engine.failure().code, NORIA_E_NOMEM);
+  EXPECT_NE(engine.failure().text.find("no thread for the engine"), std::string::npos);
+  EXPECT_NE(engine.failure().text.find("ulimit -u"), std::string::npos);
 }
 
 // ---- one rank -----------------------------------------------------------------------------------

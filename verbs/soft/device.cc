@@ -174,10 +174,7 @@ ibv_context* open_device(ibv_device* device) {
   Fd events(::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
   if (!events.is_open()) return nullptr;  // errno says why
   if (p.engine == nullptr) p.engine = Engine::start(*p.params, p.devices);
-  if (p.engine == nullptr) {
-    errno = ENODEV;
-    return nullptr;
-  }
+  if (p.engine == nullptr) return nullptr;  // errno says why
   if (!p.is_fork_watched) pthread_atfork(nullptr, nullptr, &on_forked_child);
   p.is_fork_watched = true;
   auto context = std::make_unique<Context>();

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/log.hpp"
-#include "base/signals_blocked.hpp"
 #include "verbs/soft/address.hpp"
 #include "verbs/soft/async_events.hpp"
 #include "verbs/soft/bind_target.hpp"
@@ -32,15 +32,18 @@ std::unique_ptr<Engine> Engine::start(const Params& params,
                                       const std::vector<SoftDevice>& devices) {
   std::unique_ptr<Engine> engine(new Engine(params));
   engine->faults_ = Faults::make(params.soft_faults, devices);
-  if (!engine->open_ports(devices)) return nullptr;
-  if (!engine->set_up(devices)) {
+  errno = 0;
+  const bool has_ports = engine->open_ports(devices);
+  if (has_ports && engine->set_up(devices)) return engine;
+  const int error = errno != 0 ? errno : ENODEV;
+  if (has_ports)
     log(LogLevel::error,
-        "software HCA: cannot start (errno %d); it needs memfd, eventfd, timerfd "
+        "software HCA: cannot start: %s; it needs memfd, eventfd, timerfd, a thread "
         "and abstract unix sockets",
-        errno);
-    return nullptr;
-  }
-  return engine;
+        std::strerror(error));
+  engine.reset();
+  errno = error;
+  return nullptr;
 }
 
 bool Engine::open_ports(const std::vector<SoftDevice>& devices) {
@@ -112,16 +115,15 @@ bool Engine::start_thread() {
     if (port.listener.is_open()) watch(epoll_.get(), port.listener.get(), Watched::port);
   watch(epoll_.get(), doorbell_.get(), Watched::doorbell);
   watch(epoll_.get(), timer_.get(), Watched::timer);
-  const SignalsBlocked blocked;
-  has_thread_ = pthread_create(&thread_, nullptr, &Engine::serve, this) == 0;
-  return has_thread_;
+  errno = thread_.start([this] { run(); });
+  return errno == 0;
 }
 
 Engine::~Engine() {
-  if (!has_thread_) return;
+  if (!thread_.is_joinable()) return;
   is_stopping_.store(true, std::memory_order_release);  // pairs with run()
   signal_event(doorbell_.get());
-  pthread_join(thread_, nullptr);
+  thread_.join();
 }
 
 void Engine::done_with(Peer* peer) {
@@ -290,12 +292,6 @@ void Engine::release_ring(uint32_t index) {
 
 // ---- the service thread -------------------------------------------------------------------------
 
-void* Engine::serve(void* self) {
-  pthread_setname_np(pthread_self(), "noria-soft");
-  static_cast<Engine*>(self)->run();
-  return nullptr;
-}
-
 void Engine::request_service(Nanoseconds by) {
   // Either the service thread's next look sees the work, or we see that it looks too late.
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with run()
@@ -305,6 +301,7 @@ void Engine::request_service(Nanoseconds by) {
 }
 
 void Engine::run() {
+  pthread_setname_np(pthread_self(), "noria-soft");
   while (!is_stopping_.load(std::memory_order_acquire)) {  // with ~Engine()
     const Nanoseconds next = look_round();
     {

@@ -11,8 +11,6 @@
 // Threads: any thread. acquire() and release() are balanced by the device's open and close.
 #pragma once
 
-#include <pthread.h>
-
 #include <array>
 #include <atomic>
 #include <memory>
@@ -20,6 +18,7 @@
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
+#include "base/own_thread.hpp"
 #include "base/params.hpp"
 #include "verbs/soft/completion_queue.hpp"
 #include "verbs/soft/faults.hpp"
@@ -33,7 +32,8 @@ namespace noria::soft {
 
 class Engine {
  public:
-  // For these devices, kMaxDevices at most. Null where the host cannot carry them; the log has why.
+  // For these devices, kMaxDevices at most. Null with errno set where the host cannot carry them;
+  // the log has why.
   static std::unique_ptr<Engine> start(const Params& params,
                                        const std::vector<SoftDevice>& devices);
   ~Engine();
@@ -144,7 +144,6 @@ class Engine {
   bool join_host();
   bool start_thread();
   bool open_ports(const std::vector<SoftDevice>& devices);
-  static void* serve(void* self);
   void run();
   void handle(uint64_t tag);
   Nanoseconds look_round() NORIA_EXCLUDES(registry_);
@@ -206,8 +205,7 @@ class Engine {
   SpinLock timer_lock_;
   std::atomic<Nanoseconds> next_look_{kNever};
   std::atomic<bool> is_stopping_{false};
-  pthread_t thread_{};
-  bool has_thread_ = false;
+  OwnThread thread_;
 };
 
 }  // namespace noria::soft
