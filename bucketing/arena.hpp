@@ -37,9 +37,7 @@ class Arena {
       if (!region.is_ok()) {
         const Status status = region.failure();
         return Failure{to_noria_status(status.code()),
-                       refused(bytes) + " on " + domain->describe() + ": " +
-                           to_string(status.code()) + ", errno or number " +
-                           std::to_string(status.raw())};
+                       refused(bytes) + " on " + domain->describe() + ": " + cause_of(status)};
       }
       arena.region_ = std::move(region).value();
       arena.base_ = arena.region_.base();

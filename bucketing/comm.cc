@@ -244,8 +244,7 @@ Outcome<std::unique_ptr<transport::Domain>> Comm::open_device() {
     const Status status = domain.failure();
     return Failure{to_noria_status(status.code()),
                    "cannot use the RDMA device of " + provider_->library_path() + ": " +
-                       to_string(status.code()) +
-                       (status.raw() != 0 ? " (" + std::to_string(status.raw()) + ")" : "") +
+                       cause_of(status) +
                        (provider_->kind() == verbs::ProviderKind::software
                             ? "; look at the limits of this process (ulimit -a)"
                             : "; NORIA_SOFT=1 takes the software HCA")};

@@ -70,7 +70,7 @@ class Handshakes {
       if (!opened)
         return transport_failure(opened.failure(),
                                  rank_name(place_.rank) + " cannot listen on " + host,
-                                 to_string(opened.failure().code()));
+                                 cause_of(opened.failure()));
       *listener = std::move(opened).value();
     }
     return Ok{};
@@ -112,7 +112,7 @@ class Handshakes {
     if (!started)
       return transport_failure(started.failure(),
                                rank_name(place_.rank) + " cannot connect to " + options.peer_name,
-                               to_string(started.failure().code()));
+                               cause_of(started.failure()));
     return std::move(started).value();
   }
 

@@ -47,7 +47,7 @@ inline Outcome<transport::Region> allocate_for_ring(
   return Failure{to_noria_status(allocated.failure().code()),
                  "rank " + std::to_string(place.rank) +
                      " has no memory for the ring: " + std::to_string(bytes) + " bytes from " +
-                     domain.describe() + ": " + to_string(allocated.failure().code())};
+                     domain.describe() + ": " + cause_of(allocated.failure())};
 }
 
 class RingCore {

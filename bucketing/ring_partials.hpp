@@ -40,7 +40,7 @@ class RingPartials {
                  "rank " + std::to_string(core.place().rank) +
                      " has no memory for the partial sums of a reduce-scatter: " +
                      std::to_string(kBytes) + " bytes from " + core.domain().describe() + ": " +
-                     to_string(allocated.failure().code())});
+                     cause_of(allocated.failure())});
       return false;
     }
     memory_ = std::move(allocated).value();

@@ -139,7 +139,7 @@ const transport::Region* RingRun::register_memory(RingCore& core, std::byte* dat
     core.fail({to_noria_status(region.failure().code()),
                "rank " + std::to_string(core.place().rank) + " could not register " +
                    std::to_string(bytes) + " bytes of a collective's buffer with " +
-                   core.domain().describe() + ": " + to_string(region.failure().code()) +
+                   core.domain().describe() + ": " + cause_of(region.failure()) +
                    "; raise the limit on locked memory (ulimit -l)"});
     return nullptr;
   }

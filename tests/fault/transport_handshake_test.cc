@@ -1,6 +1,7 @@
 // Strangers on the listener's socket, and peers that must not be connected.
 
 #include <arpa/inet.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -381,6 +382,40 @@ TEST_F(HandshakeTest, Peers_with_different_numbers_of_queue_pairs_use_the_smalle
     EXPECT_NE(link.send->describe().find(std::to_string(used) + " queue pairs"), std::string::npos)
         << link.send->describe();
   }
+}
+
+TEST_F(HandshakeTest, A_caller_for_whom_no_descriptor_is_left_is_an_error_that_says_so) {
+  const Socket caller = call(listener_->handle());
+  const int lowest_free = ::dup(STDERR_FILENO);
+  ASSERT_GE(lowest_free, 0);
+  ::close(lowest_free);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = static_cast<rlim_t>(lowest_free), .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto answer = listener_->try_accept();
+  const std::string text = listener_->describe();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  // Expect: the cause, and what to raise; the listener goes on.
+  ASSERT_FALSE(answer.is_ok());
+  EXPECT_EQ(answer.failure().raw(), EMFILE);
+  EXPECT_NE(text.find("Too many open files"), std::string::npos) << text;
+  EXPECT_NE(text.find("ulimit -n"), std::string::npos) << text;
+  EXPECT_TRUE(listener_->try_accept().is_ok());
+}
+
+TEST_F(HandshakeTest, A_port_that_is_taken_is_no_fault_of_the_address) {
+  const auto taken = SocketAddress::parse("127.0.0.1", read_handle(listener_->handle()).port);
+  ASSERT_TRUE(taken.is_ok());
+  SocketAddress bound;
+  const auto second = listen_on(*taken, &bound);
+  ASSERT_FALSE(second.is_ok());
+  EXPECT_EQ(second.failure(), Status::from_errno(Code::no_memory, EADDRINUSE));
+  // Expect: an address that is not of this host is.
+  const auto foreign = SocketAddress::parse("192.0.2.1", 0);
+  const auto third = listen_on(*foreign, &bound);
+  ASSERT_FALSE(third.is_ok());
+  EXPECT_EQ(third.failure(), Status::from_errno(Code::bad_argument, EADDRNOTAVAIL));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "verbs/transport/acceptor.hpp"
 #include "verbs/transport/domain_state.hpp"
+#include "verbs/transport/limits.hpp"
 
 namespace noria::transport {
 namespace {
@@ -93,7 +94,12 @@ Status Listener::State::take_callers() {
 }
 
 Result<std::unique_ptr<RecvConnection>> Listener::State::try_accept() {
-  NORIA_TRY(take_callers());
+  if (const Status taken = take_callers(); !taken.is_ok()) {
+    last_failure_ = std::string("a caller cannot be let in: ") + std::strerror(taken.raw());
+    if (const std::string advice = advice_on(taken, Limits::of_this_process()); !advice.empty())
+      last_failure_ += "; " + advice;
+    return taken;
+  }
   for (auto it = sessions_.begin(); it != sessions_.end();) {
     Acceptor& session = **it;
     session.advance_steps();

@@ -73,9 +73,9 @@ std::string SocketAddress::text() const {
 
 Result<Socket> listen_on(const SocketAddress& address, SocketAddress* bound) {
   NORIA_TRY_ASSIGN(Socket socket, open_tcp(address));
-  if (bind(socket.fd(), as_sockaddr(address), address.length) != 0 ||
-      listen(socket.fd(), kBacklog) != 0)
-    return Status::from_errno(Code::bad_argument, errno);
+  if (bind(socket.fd(), as_sockaddr(address), address.length) != 0)
+    return Status::from_errno(errno == EADDRINUSE ? Code::no_memory : Code::bad_argument, errno);
+  if (listen(socket.fd(), kBacklog) != 0) return Status::from_errno(Code::no_memory, errno);
   SocketAddress name;
   name.length = sizeof name.storage;
   if (getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&name.storage), &name.length) != 0)
