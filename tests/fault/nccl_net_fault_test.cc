@@ -280,6 +280,43 @@ TEST_P(NcclNetFault, Advice_on_tuner_tables_is_given_where_they_are_the_cause_an
   });
 }
 
+// The version in which NCCL hands the context of its communicator to every call that makes something.
+TEST(NcclNetCalls, That_come_without_what_they_need_are_refused_in_words_and_make_nothing) {
+  setenv("NORIA_SOFT", "1", 1);
+  run_ranks(1, [](int32_t, Wire&) {
+    const NetLibrary library;
+    const auto early = library.net(kNewestVersion);
+    const auto refused = [](Result result, const std::string& words) {
+      EXPECT_NE(result, Result::success) << words;
+      EXPECT_TRUE(contains(last_warning(), words)) << last_warning();
+      forget_logged_lines();
+    };
+    EXPECT_NE(early->init(nullptr), Result::success);
+    refused(early->init(nullptr), "context is NULL");
+    int index = 0;
+    const int parts[] = {0};
+    refused(early->make_virtual(&index, parts, 1), "init() comes first");
+
+    const Communicator communicator(kNewestVersion);
+    Net& net = *communicator.net;
+    NetHandle handle{};
+    void* comm = kStale;
+    refused(net.listen(kStale, 0, handle.data(), &comm), "init() comes first");
+    EXPECT_EQ(comm, nullptr);
+    refused(net.listen(communicator.context, 7, handle.data(), &comm), "there is no device 7");
+    refused(net.listen(communicator.context, 0, nullptr, &comm), "an argument is NULL");
+    comm = kStale;
+    refused(net.connect(kStale, 0, handle.data(), &comm), "init() comes first");
+    EXPECT_EQ(comm, nullptr);
+    refused(net.connect(communicator.context, 0, handle.data(), &comm), "none of ours");
+    refused(net.connect(communicator.context, 0, nullptr, &comm), "an argument is NULL");
+    refused(net.accept(kStale, &comm), "not a listener of ours");
+    refused(net.accept(kStale, nullptr), "recv_comm is NULL");
+    refused(net.finalize(kStale), "no context of ours");
+    refused(net.devices(nullptr), "count is NULL");
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Versions, NcclNetFault,
                          testing::Values(kOldestVersion, 10, kNewestVersion),
                          [](const auto& version) { return "v" + std::to_string(version.param); });
