@@ -141,7 +141,6 @@ class Reducer final : private OpenStep {
   void travel_narrow(Part& part) const;
   void build_collective();
   void add_bucket(uint32_t index);
-  void add_news();
   std::vector<Segment> step_segments() const;
   void install_hooks();
   void describe_buckets();

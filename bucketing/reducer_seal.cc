@@ -141,24 +141,20 @@ void Reducer::add_bucket(uint32_t index) {
   if (travels_narrow() && bucket.dtype == NORIA_FLOAT32) travel_narrow(collective_.parts.back());
 }
 
-// They lie behind the buckets in the arena; the largest number of all ranks counts.
-void Reducer::add_news() {
-  std::byte* const place = arena_.base() + layout_of(buckets_bytes()).news;
-  collective_.parts.push_back({.in = place,
-                               .out = place,
+// The buckets in launch order, unless they travel by the device, then the news, which lie behind
+// them in the arena; of these the largest number of all ranks counts.
+void Reducer::build_collective() {
+  collective_.parts.clear();
+  for (uint32_t b = 0; b < plan_.buckets.size() && !is_on_device(); ++b) add_bucket(b);
+  std::byte* const news = arena_.base() + layout_of(buckets_bytes()).news;
+  collective_.parts.push_back({.in = news,
+                               .out = news,
                                .count = news_count(),
                                .dtype = NORIA_INT32,
                                .op = NORIA_MAX,
                                .in_region = arena_.region(),
                                .out_region = arena_.region()});
-  news_.numbers = reinterpret_cast<int32_t*>(place);
-}
-
-// The buckets in launch order, unless they travel by the device, then the news.
-void Reducer::build_collective() {
-  collective_.parts.clear();
-  for (uint32_t b = 0; b < plan_.buckets.size() && !is_on_device(); ++b) add_bucket(b);
-  add_news();
+  news_.numbers = reinterpret_cast<int32_t*>(news);
   prepare(collective_, static_cast<uint32_t>(host_.size));
   // Steps of two reducers of one shape are told apart where ranks begin them in different order.
   Fingerprint fingerprint;

@@ -280,7 +280,7 @@ TEST_P(NcclNetFault, Advice_on_tuner_tables_is_given_where_they_are_the_cause_an
   });
 }
 
-// The version in which NCCL hands the context of its communicator to every call that makes something.
+// In this version NCCL hands its communicator's context to every call that makes something.
 TEST(NcclNetCalls, That_come_without_what_they_need_are_refused_in_words_and_make_nothing) {
   setenv("NORIA_SOFT", "1", 1);
   run_ranks(1, [](int32_t, Wire&) {
