@@ -78,12 +78,9 @@ Outcome<Ok> CommDevice::join(const Meeting& meeting,
                                            " and " + who + " " + nccl_version_text(version) +
                                            ": NCCL wants the same everywhere"};
   }
-  size_ = meeting.size;
-  const NcclCollective::Options options{.device = device_.get(),
-                                        .nccl = nccl_api_,
-                                        .rank = meeting.rank,
-                                        .size = meeting.size,
-                                        .timeout = meeting.timeout};
+  timeout_ = meeting.timeout;
+  const NcclCollective::Options options{
+      .device = device_.get(), .nccl = nccl_api_, .rank = meeting.rank, .size = meeting.size};
   auto made = callers_comm_ != nullptr
                   ? NcclCollective::adopt(options, callers_comm_)
                   : NcclCollective::join(options, id, meeting.control, meeting.deadline);
@@ -93,17 +90,17 @@ Outcome<Ok> CommDevice::join(const Meeting& meeting,
 }
 
 Outcome<Ok> CommDevice::start(Engine& engine, const Meeting& meeting) {
-  NORIA_TRY_ASSIGN(watch_, DeviceWatch::create({.nccl = nccl_.get(),
-                                                .engine = &engine,
-                                                .control = meeting.control,
-                                                .timeout = meeting.timeout}));
+  NORIA_TRY_ASSIGN(watch_, DeviceWatch::create({nccl_.get(), &engine, meeting.control}));
   return Ok{};
 }
 
 Outcome<Ok> CommDevice::try_out(const Engine& engine, Nanoseconds deadline) {
   NORIA_TRY_ASSIGN(CudaEvent event, events_.take());
   DeviceWork trial(std::move(event));
-  NORIA_TRY(enqueue(Kind::barrier, 0, nullptr, nccl_->stream().handle(), &trial.event()));
+  // At first NCCL connects, which is the start's affair.
+  const Nanoseconds bound = std::max(deadline - now_ns(), 0_ms);
+  NORIA_TRY(
+      enqueue_within(bound, Kind::barrier, 0, nullptr, nccl_->stream().handle(), &trial.event()));
   NORIA_TRY_ASSIGN(const bool is_done, trial.wait(engine, deadline));
   if (is_done) return Ok{};
   return Failure{NORIA_E_TIMEOUT, device_->name() +
@@ -136,8 +133,13 @@ Outcome<Ok> CommDevice::check(const std::string& function, const Part* part) con
 
 Outcome<Ok> CommDevice::enqueue(Kind kind, int32_t root, const Part* part, cuda::Stream stream,
                                 CudaEvent* done) {
+  return enqueue_within(timeout_, kind, root, part, stream, done);
+}
+
+Outcome<Ok> CommDevice::enqueue_within(Nanoseconds bound, Kind kind, int32_t root, const Part* part,
+                                       cuda::Stream stream, CudaEvent* done) {
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_->make_current());
-  DeviceOperation& pair = nccl_->begin();
+  DeviceOperation& pair = nccl_->begin(bound);
   NORIA_TRY(pair.ready.record(stream));
   NORIA_TRY(call(pair, kind, root, part));
   NORIA_TRY(pair.done.hold_back(stream));

@@ -74,6 +74,8 @@ class CommDevice {
  private:
   CommDevice(std::unique_ptr<CudaDevice> device, const NcclApi& nccl, void* nccl_comm,
              DeviceMemory scratch);
+  Outcome<Ok> enqueue_within(Nanoseconds bound, Kind kind, int32_t root, const Part* part,
+                             cuda::Stream stream, CudaEvent* done);
   Outcome<Ok> call(DeviceOperation& pair, Kind kind, int32_t root, const Part* part);
 
   const std::unique_ptr<CudaDevice> device_;
@@ -82,7 +84,7 @@ class CommDevice {
   CallerStreams streams_;
   EventPool events_;
   DeviceMemory scratch_;  // what a barrier reduces
-  int32_t size_ = 1;
+  Nanoseconds timeout_ = 0;
   std::unique_ptr<NcclCollective> nccl_;
   std::unique_ptr<DeviceWatch> watch_;
 };

@@ -150,7 +150,7 @@ Outcome<Ok> DeviceBuckets::launch(uint32_t index) {
 // Behind what copy was given so far.
 Outcome<Ok> DeviceBuckets::reduce(Travelling& bucket, cuda::Pointer place) {
   NORIA_TRY(bucket.packed->record(copy()));
-  DeviceOperation& pair = host_.nccl->begin();
+  DeviceOperation& pair = host_.nccl->begin(timeout_);
   NORIA_TRY(pair.ready.record(copy()));
   auto* const memory = reinterpret_cast<std::byte*>(place);
   DevicePart part{
@@ -221,7 +221,7 @@ Outcome<Ok> DeviceBuckets::show_results(std::optional<cuda::Stream> consumer) {
 Outcome<Ok> DeviceBuckets::gather(std::span<const Gathering> parts) {
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
   for (const Gathering& part : parts) {
-    DeviceOperation& pair = host_.nccl->begin();
+    DeviceOperation& pair = host_.nccl->begin(timeout_);
     NORIA_TRY(pair.ready.record(copy()));
     const std::byte* const own = part.memory + part.edges[rank_] * dtype_bytes(part.dtype);
     NORIA_TRY(host_.nccl->all_gather_v(pair, {.in = own, .out = part.memory, .dtype = part.dtype},
@@ -233,7 +233,7 @@ Outcome<Ok> DeviceBuckets::gather(std::span<const Gathering> parts) {
 Outcome<Ok> DeviceBuckets::start_probe(cuda::Pointer memory, uint64_t bytes) {
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
   NORIA_TRY(begun_->record(copy()));
-  DeviceOperation& pair = host_.nccl->begin();
+  DeviceOperation& pair = host_.nccl->begin(timeout_);
   NORIA_TRY(pair.ready.record(copy()));
   auto* const place = reinterpret_cast<void*>(memory);
   NORIA_TRY(

@@ -4,7 +4,8 @@
 // `done`, which whoever needs the result waits for, in a stream. Whoever launches takes the next
 // pair by begin(), and calls launched() when both are recorded; the watch, which sleeps while
 // nothing is under way, looks at them. Of an operation whose pair was taken again it knows no more;
-// as they are on one stream, a later one's end is its end too.
+// as they are on one stream, a later one's end is its end too. Each has a bound of its own: how
+// long it may go without progress.
 //
 // Costs: some loads and stores; a system call only to wake the watch, when nothing was under way.
 //
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "base/check.hpp"
+#include "base/clock.hpp"
 #include "bucketing/cuda_event.hpp"
 #include "bucketing/seat.hpp"
 
@@ -44,8 +46,10 @@ class DeviceOperations {
   }
 
   // The pair of the next operation, which counts as under way from now on.
-  NORIA_HOT DeviceOperation& begin() {
+  NORIA_HOT DeviceOperation& begin(Nanoseconds bound) {
     const uint64_t index = counts_->begun.load(std::memory_order_relaxed);  // this thread's own
+    // relaxed: the count below publishes it.
+    counts_->bounds[index % kKept].store(bound, std::memory_order_relaxed);
     // release: what is before, so that a watch that knows of this one knows of the earlier ones.
     counts_->begun.store(index + 1, std::memory_order_release);
     counts_->watch.wake();
@@ -62,11 +66,19 @@ class DeviceOperations {
   uint64_t launched_count() const { return counts_->launched.load(std::memory_order_acquire); }
   // Of one of the last kKept: its events, of which a later operation may make use any time.
   const DeviceOperation& at(uint64_t index) const { return pairs_[index % kKept]; }
+  Nanoseconds bound_of(uint64_t index) const {
+    return counts_->bounds[index % kKept].load(std::memory_order_relaxed);
+  }
+  // Of the one that was begun last; whoever launches it asks.
+  NORIA_HOT Nanoseconds bound() const {
+    return bound_of(counts_->begun.load(std::memory_order_relaxed) - 1);
+  }
   Sleeper& watch() { return counts_->watch; }
 
  private:
   struct Counts {
     std::atomic<uint64_t> begun{0}, launched{0};
+    std::array<std::atomic<Nanoseconds>, kKept> bounds{};
     Sleeper watch;
   };
   explicit DeviceOperations(std::vector<DeviceOperation> pairs) : pairs_(std::move(pairs)) {}

@@ -118,18 +118,19 @@ Outcome<Ok> DeviceWatch::judge(const Sight& seen) {
     return Ok{};
   }
   const Nanoseconds still = now - still_since_;
+  const Nanoseconds bound = options_.nccl->operations().bound_of(seen.ended);
   const std::string what = options_.nccl->device().name() + ": operation " +
                            std::to_string(seen.ended) + " of NCCL has made no progress for ";
-  if (still >= options_.timeout)
+  if (still >= bound)
     return Failure{NORIA_E_TIMEOUT,
                    what + seconds_text(still) +
                        ", though its inputs are there: another rank has not "
                        "launched its own, or NCCL's network stands still; "
-                       "NCCL_DEBUG=INFO shows more, NORIA_TIMEOUT_MS is the bound"};
-  if (still >= options_.timeout / 2 && !has_warned_) {
+                       "NCCL_DEBUG=INFO shows more; the bound is NORIA_TIMEOUT_MS, at the "
+                       "start NORIA_START_TIMEOUT_MS, of a reducer's step its step_timeout_ms"};
+  if (still >= bound / 2 && !has_warned_) {
     has_warned_ = true;
-    const std::string warning =
-        what + seconds_text(still) + " of " + seconds_text(options_.timeout);
+    const std::string warning = what + seconds_text(still) + " of " + seconds_text(bound);
     if (options_.control != nullptr)
       options_.control->ask_around(warning);
     else

@@ -2,7 +2,7 @@
 //
 // A thread that looks every kLook while an operation is under way and sleeps otherwise. It fails
 // the communicator, on all ranks, when NCCL or CUDA found an error, or when an operation whose
-// inputs are there has not ended within the time-out: at half of it a warning says what each rank
+// inputs are there has not ended within its bound: at half of it a warning says what each rank
 // owes. Once the communicator has failed, by whomever, what is under way on the device is ended by
 // NCCL's abort, so that no stream waits for ever for a rank that will not come.
 //
@@ -31,7 +31,6 @@ class DeviceWatch {
     NcclCollective* nccl = nullptr;
     Engine* engine = nullptr;
     ControlPlane* control = nullptr;  // null: one rank
-    Nanoseconds timeout = 0;          // without progress
   };
   static Outcome<std::unique_ptr<DeviceWatch>> create(const Options& options);
   ~DeviceWatch();

@@ -164,7 +164,7 @@ Outcome<Ok> NcclCollective::launch(DeviceOperation& pair, Enqueue enqueue) {
   if (!step_in()) return is_over();
   const Outcome<bool> answer = enqueue();
   Outcome<Ok> enqueued = Ok{};
-  if (!answer || !*answer) enqueued = settle(answer, now_ns() + options_.timeout, nullptr);
+  if (!answer || !*answer) enqueued = settle(answer, now_ns() + operations_.bound(), nullptr);
   inside_.leave();
   NORIA_TRY(enqueued);
   NORIA_TRY(pair.done.record(stream_.handle()));

@@ -4,7 +4,7 @@
 // stays the caller's. An operation waits, on the device, for its pair's `ready` and records `done`
 // behind itself; the host waits for nothing. A communicator of ours does not block in NCCL either:
 // where NCCL goes on by itself, as at the first operations while it connects, the launcher looks
-// until the operation is on the stream, within the time-out.
+// until the operation is on the stream, within the operation's bound.
 //
 // Ranks launch the same operations in the same order; NCCL does not compare them.
 //
@@ -51,7 +51,6 @@ class NcclCollective {
     const CudaDevice* device = nullptr;
     const NcclApi* nccl = nullptr;
     int32_t rank = 0, size = 1;
-    Nanoseconds timeout = 0;  // for NCCL to put an operation on the stream
   };
 
   // To be given to all ranks. Rank 0 of a communicator makes it.
@@ -68,8 +67,9 @@ class NcclCollective {
   NcclCollective& operator=(const NcclCollective&) = delete;
 
   // The pair of the next operation. Whoever takes it has its `ready` recorded and calls one of the
-  // operations, or fails the communicator. The device is current from here to there.
-  NORIA_HOT DeviceOperation& begin() { return operations_.begin(); }
+  // operations, or fails the communicator. The device is current from here to there. `bound` is how
+  // long it may go without progress: on its way to the stream, and once its inputs are there.
+  NORIA_HOT DeviceOperation& begin(Nanoseconds bound) { return operations_.begin(bound); }
   NORIA_HOT Outcome<Ok> all_reduce(DeviceOperation& pair, const DevicePart& part);
   Outcome<Ok> reduce_scatter(DeviceOperation& pair, const DevicePart& part);
   Outcome<Ok> all_gather(DeviceOperation& pair, const DevicePart& part);

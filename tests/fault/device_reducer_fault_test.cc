@@ -266,6 +266,29 @@ TEST_P(DeviceReducerFaults, A_reduction_that_stands_still_fails_by_the_time_out)
   });
 }
 
+TEST_P(DeviceReducerFaults, A_steps_own_time_out_bounds_its_reductions) {
+  noria_reducer_config config = device_config(GetParam());
+  config.step_timeout_ms = 500;
+  standin::reset(5);
+  const noria_unique_id id = make_job_id();
+  std::barrier meeting(2);
+  run_rank_threads(2, [&](int32_t rank) {
+    constexpr uint32_t kHours = 86'400'000;
+    DeviceRank mine(id, rank, 2, small_model(), config, 2, kHours);
+    mine.seal();
+    mine.run_good_step(0, 3);
+    mine.begin();
+    meeting.arrive_and_wait();
+    if (rank == 0) standin::stall_rank(1);
+    meeting.arrive_and_wait();
+    mine.give_all(1, 1);
+    // Expect: long before the communicator's.
+    expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_TIMEOUT,
+                   "of NCCL has made no progress for 0.5 s");
+    expect_failure(noria_comm_status(mine.comm), NORIA_E_TIMEOUT, "step_timeout_ms");
+  });
+}
+
 TEST_P(DeviceReducerFaults, A_rank_that_never_comes_to_the_end_is_named) {
   run_pair(GetParam(), 1'500, [](Pair pair) {
     DeviceRank& mine = pair.mine;

@@ -10,6 +10,7 @@
 
 #include "bucketing/comm_device.hpp"
 #include "bucketing/control_wire.hpp"
+#include "bucketing/engine.hpp"
 #include "tests/support/cuda_standin/nccl.hpp"
 #include "tests/support/cuda_standin/on_device.hpp"
 
@@ -34,7 +35,7 @@ class NcclCollectiveTest : public testing::Test {
     EXPECT_EQ(standin::objects_alive(), 0u);
   }
   NcclCollective::Options options(int32_t size = 1) const {
-    return {.device = device_.get(), .nccl = nccl_, .rank = 0, .size = size, .timeout = 10_s};
+    return {.device = device_.get(), .nccl = nccl_, .rank = 0, .size = size};
   }
   std::unique_ptr<NcclCollective> join() const {
     auto made =
@@ -70,7 +71,7 @@ TEST_F(NcclCollectiveTest, After_an_abort_operations_answer_so) {
   const auto current = device_->make_current();
   nccl->abort();
   EXPECT_TRUE(nccl->was_aborted());
-  DeviceOperation& pair = nccl->begin();
+  DeviceOperation& pair = nccl->begin(10_s);
   ASSERT_TRUE(pair.ready.record(nccl->stream().handle()));
   const auto launched = nccl->all_reduce(pair, {});
   ASSERT_FALSE(launched);
@@ -90,7 +91,7 @@ TEST_F(NcclCollectiveTest, Whoever_looks_leaves_a_launcher_alone) {
     while (!is_over.load()) EXPECT_TRUE(nccl->look());
   });
   for (int i = 0; i < 500; ++i) {
-    DeviceOperation& pair = nccl->begin();
+    DeviceOperation& pair = nccl->begin(10_s);
     EXPECT_TRUE(pair.ready.record(nccl->stream().handle()));
     EXPECT_TRUE(nccl->all_reduce(pair, {.in = at, .out = at, .count = 1}));
   }
@@ -111,7 +112,7 @@ TEST_F(NcclCollectiveTest, A_group_that_was_begun_is_ended_whatever_failed) {
     SCOPED_TRACE(call);
     const uint64_t ended = standin::calls("ncclGroupEnd");
     standin::fail_call(call, 1, standin::kNcclInternalError);
-    DeviceOperation& pair = nccl->begin();
+    DeviceOperation& pair = nccl->begin(10_s);
     ASSERT_TRUE(pair.ready.record(nccl->stream().handle()));
     const auto launched = nccl->reduce_scatter_v(pair, {.in = at, .out = at, .count = 1}, {0, 1});
     ASSERT_FALSE(launched);
@@ -154,6 +155,57 @@ TEST_F(NcclCollectiveTest, Ranks_with_different_NCCLs_are_told_both) {
   const auto joined = (*gpu)->join({.rank = 0, .size = 2}, {*mine, other.bytes()});
   ASSERT_FALSE(joined);
   expect(joined.failure(), NORIA_E_MISMATCH, "and rank 1 2.27.3: NCCL wants the same everywhere");
+}
+
+// A communicator of one rank that has met nobody yet, and its engine.
+class CommDeviceTest : public NcclCollectiveTest {
+ protected:
+  void SetUp() override {
+    NcclCollectiveTest::SetUp();
+    Params params;
+    params.cuda = std::getenv("NORIA_CUDA");
+    params.nccl = std::getenv("NORIA_NCCL");
+    auto gpu = CommDevice::open(params, 0, nullptr);
+    ASSERT_TRUE(gpu) << gpu.failure().text;
+    gpu_ = std::move(*gpu);
+    auto engine = Engine::create(nullptr, nullptr, nullptr, kHours, nullptr);
+    ASSERT_TRUE(engine) << engine.failure().text;
+    engine_ = std::move(*engine);
+    const auto introduction = gpu_->introduce(true);
+    ASSERT_TRUE(introduction) << introduction.failure().text;
+    const CommDevice::Meeting meeting{.deadline = now_ns() + 10_s, .timeout = kHours};
+    const auto joined = gpu_->join(meeting, {*introduction});
+    ASSERT_TRUE(joined) << joined.failure().text;
+    const auto started = gpu_->start(*engine_, meeting);
+    ASSERT_TRUE(started) << started.failure().text;
+  }
+  void TearDown() override {
+    gpu_->leave(!engine_->failed() && gpu_->finish(now_ns()), now_ns());
+    gpu_.reset();
+    NcclCollectiveTest::TearDown();
+  }
+
+  // Here, or by the watch before.
+  void expect_time_out(const Outcome<Ok>& tried) const {
+    ASSERT_FALSE(tried);
+    const Failure failure = engine_->failed() ? engine_->failure() : tried.failure();
+    EXPECT_EQ(failure.code, NORIA_E_TIMEOUT) << failure.text;
+  }
+
+  static constexpr Nanoseconds kHours = 24 * 3600 * 1_s;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<CommDevice> gpu_;
+};
+
+TEST_F(CommDeviceTest, The_first_operation_is_bounded_by_the_start_and_not_by_a_collective) {
+  standin::fail_rank(0, standin::kNcclInProgress);  // it connects for ever
+  expect_time_out(gpu_->try_out(*engine_, now_ns() + 100_ms));
+  standin::fail_rank(0, 0);
+}
+
+TEST_F(CommDeviceTest, Nor_is_one_that_is_on_its_stream_and_does_not_end) {
+  standin::stall_rank(0);
+  expect_time_out(gpu_->try_out(*engine_, now_ns() + 100_ms));
 }
 
 TEST_F(NcclCollectiveTest, Events_tell_the_time_between_two_points) {

@@ -154,8 +154,11 @@ int ncclGroupStart() {
 
 int ncclGroupEnd() {
   Call call("ncclGroupEnd", Needs::nothing);
-  if (call.is_over()) return call.code();
   NcclThread& thread = nccl_thread();
+  if (call.is_over()) {
+    if (call.code() != kNcclSuccess) thread = {};  // one that fails is ended all the same
+    return call.code();
+  }
   if (thread.group_depth == 0) return kNcclInvalidUsage;
   if (--thread.group_depth > 0) return kNcclSuccess;
   const std::vector<GroupedPart> parts = std::move(thread.parts);
