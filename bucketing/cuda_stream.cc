@@ -1,10 +1,19 @@
 #include "bucketing/cuda_stream.hpp"
 
+#include <cstdio>
 #include <string>
 
 #include "bucketing/c_boundary.hpp"
 
 namespace noria::bucketing {
+
+std::string stream_name(cuda::Stream stream) {
+  const auto number = reinterpret_cast<uintptr_t>(stream);
+  if (number <= 1) return "CUDA's legacy default stream";
+  char text[32];
+  std::snprintf(text, sizeof text, "stream 0x%zx", static_cast<size_t>(number));
+  return text;
+}
 
 Outcome<cuda::Context> CallerStreams::context_of(cuda::Stream handle) const {
   cuda::Context context = nullptr;

@@ -18,6 +18,7 @@
 #include <array>
 #include <atomic>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "bucketing/cuda_device.hpp"
@@ -54,6 +55,9 @@ class CudaStream {
   const CudaDevice* device_;
   cuda::Stream stream_;
 };
+
+// For people: "CUDA's legacy default stream", "stream 0x55d0c0ffee10".
+std::string stream_name(cuda::Stream stream);
 
 class CallerStreams {
  public:

@@ -56,11 +56,11 @@ Outcome<bool> DeviceBuckets::is_idle_within(Nanoseconds patience) {
   {
     NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
     if (ranks_ > 1) NORIA_TRY(hold_copy_back(host_.nccl->stream().handle(), *written_));
-    NORIA_TRY(published_->record(copy()));
+    NORIA_TRY(mark_->record(copy()));
   }
   const Pause pause;
   for (const Nanoseconds deadline = now_ns() + patience;;) {
-    NORIA_TRY_ASSIGN(const bool is_over, published_->is_done());
+    NORIA_TRY_ASSIGN(const bool is_over, mark_->is_done());
     if (is_over || now_ns() >= deadline) return is_over;
     pause.take();
   }
@@ -122,7 +122,7 @@ Outcome<Ok> DeviceBuckets::install(const Plan& plan) {
 Outcome<Ok> DeviceBuckets::make_events() {
   if (done_) return Ok{};
   NORIA_TRY(put(&copy_, CudaStream::create(device_)));
-  for (auto* event : {&written_, &published_}) NORIA_TRY(put(event, CudaEvent::create(device_)));
+  for (auto* event : {&written_, &mark_}) NORIA_TRY(put(event, CudaEvent::create(device_)));
   {
     const MutexLock lock(mutex_);
     NORIA_TRY(put(&written_now_, CudaEvent::create(device_)));
@@ -151,6 +151,7 @@ Outcome<Ok> DeviceBuckets::make_bucket(const Plan& plan, uint32_t index, Travell
   if (config_.arena) made->in_arena = arena_->pointer() + bucket.arena_offset;
   NORIA_TRY(put(&made->packed, CudaEvent::create(device_, CudaEvent::Timing::with)));
   NORIA_TRY(put(&made->reduced, CudaEvent::create(device_, CudaEvent::Timing::with)));
+  NORIA_TRY(put(&made->published, CudaEvent::create(device_)));
   if (!is_packed(bucket) || bucket.numel == 0) return Ok{};
   std::vector<PackTensor> tensors;
   for (const uint32_t id : bucket.tensors) {

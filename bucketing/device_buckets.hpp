@@ -24,8 +24,7 @@
 //
 // Threads: note(), leave_out() and on_complete() any thread, several at once, for a tensor or
 // bucket one at a time; launch_complete() any thread; publish() and is_published() likewise, once a
-// bucket is launched; the rest
-// one at a time and never beside them.
+// bucket is launched; the rest one at a time and never beside them.
 #pragma once
 
 #include <atomic>
@@ -94,13 +93,23 @@ class DeviceBuckets {
   Outcome<Ok> launch_complete();
 
   bool is_launched(uint32_t bucket) const;
-  // The results of a bucket that is launched, or of one before: `consumer` sees them in what it is
-  // given from now on; the host, when is_published().
+  // The results of a bucket that is launched: `consumer` sees them in what it is given from now on;
+  // the host, when is_published().
   Outcome<Ok> publish(uint32_t bucket, std::optional<cuda::Stream> consumer);
-  Outcome<bool> is_published() const { return published_->is_done(); }
+  Outcome<bool> is_published(uint32_t bucket) const {
+    return installed_->buckets[bucket].published->is_done();
+  }
   // All buckets are complete: their results as in publish(); the host, when is_done().
   Outcome<Ok> finish(std::optional<cuda::Stream> consumer);
   Outcome<bool> is_done() const { return done_->is_done(); }
+  // What a step that is not done stands at.
+  struct Standing {
+    uint32_t ended = 0;                    // so many buckets were packed, and were reduced, in all
+    bool is_reducing = false;              // some bucket: NCCL's affair, and the watch's
+    std::optional<uint32_t> bucket;        // the first whose gradients are not there
+    std::optional<cuda::Stream> producer;  // one that has not come to them
+  };
+  Outcome<Standing> look() const;
 
   // What `consumer`, if there is one, is given from now on sees the results of the step that ended.
   Outcome<Ok> show_results(std::optional<cuda::Stream> consumer);
@@ -108,13 +117,14 @@ class DeviceBuckets {
   cuda::Pointer given(uint32_t id) const { return given_[id].load(std::memory_order_relaxed); }
 
   // Blocks of `memory` between steps: each rank gives its own, and gets the others'. The host sees
-  // them when is_published().
+  // them when is_gathered().
   struct Gathering {
     std::byte* memory = nullptr;
     noria_dtype dtype = NORIA_FLOAT32;
     std::vector<uint64_t> edges;  // of the ranks' blocks, in elements
   };
   Outcome<Ok> gather(std::span<const Gathering> parts);
+  Outcome<bool> is_gathered() const { return mark_->is_done(); }
 
   // Between steps: an all-reduce, which ends when is_done(), and how long it took then.
   Outcome<Ok> start_probe(cuda::Pointer memory, uint64_t bytes);
@@ -141,6 +151,8 @@ class DeviceBuckets {
     std::atomic<bool> is_complete{false};  // seq_cst: see Seat
     ProducerStreams producers;
     std::optional<CudaEvent> packed, reduced;  // with timing
+    std::optional<CudaEvent> published;
+    bool is_published = false;  // in this step; with the seat
   };
   // What follows from a plan.
   struct Installed {
@@ -169,6 +181,7 @@ class DeviceBuckets {
   noria_op op() const;
   PackScale scale() const;
   Outcome<bool> is_idle_within(Nanoseconds patience);
+  Outcome<Ok> find_late_producer(uint32_t bucket, Standing* standing) const;
 
   NORIA_COLD Outcome<Ok> move_gradient(uint32_t id, cuda::Pointer address);
   void point_at(uint32_t id, cuda::Pointer address);
@@ -209,8 +222,8 @@ class DeviceBuckets {
   std::atomic<uint32_t> next_{0};                        // to be launched; written with the seat
   uint32_t unpacked_ NORIA_GUARDED_BY(seat_) = 0;        // so many first buckets
   std::optional<Failure> lost_ NORIA_GUARDED_BY(seat_);  // nothing is launched any more
-  std::optional<CudaEvent> written_;    // by a producer, at a launch; with the seat
-  std::optional<CudaEvent> published_;  // recorded with the seat
+  std::optional<CudaEvent> written_;  // by a producer, at a launch; with the seat
+  std::optional<CudaEvent> mark_;     // between steps
 
   Mutex mutex_;
   std::optional<cuda::Stream> consumer_ NORIA_GUARDED_BY(mutex_);  // of the last step's results

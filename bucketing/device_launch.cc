@@ -28,6 +28,7 @@ Outcome<Ok> DeviceBuckets::restart(Nanoseconds begun_ns) {
   const SeatTaken seat(seat_);                // nobody is in a call
   next_.store(0, std::memory_order_relaxed);  // published by whatever lets callers in
   unpacked_ = 0;
+  for (uint32_t b = 0; b < installed_->size; ++b) installed_->buckets[b].is_published = false;
   return begun_->record(copy());
 }
 
@@ -183,15 +184,19 @@ bool DeviceBuckets::is_launched(uint32_t bucket) const {
   return next_.load(std::memory_order_acquire) > bucket;
 }
 
+// Recorded once a step, so that nobody waits for what copy was given after it.
 Outcome<Ok> DeviceBuckets::publish(uint32_t bucket, std::optional<cuda::Stream> consumer) {
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
   {
     const SeatTaken seat(seat_);
-    NORIA_TRY(unpack_to(std::max(unpacked_, bucket + 1)));
-    if (ranks_ > 1 && !installed_->buckets[bucket].pack)
-      NORIA_TRY(installed_->buckets[bucket].reduced->hold_back(copy()));
-    NORIA_TRY(published_->record(copy()));
-    if (consumer) NORIA_TRY(published_->hold_back(*consumer));
+    Travelling& shown = installed_->buckets[bucket];
+    if (!shown.is_published) {
+      NORIA_TRY(unpack_to(std::max(unpacked_, bucket + 1)));
+      if (ranks_ > 1 && !shown.pack) NORIA_TRY(shown.reduced->hold_back(copy()));
+      NORIA_TRY(shown.published->record(copy()));
+      shown.is_published = true;
+    }
+    if (consumer) NORIA_TRY(shown.published->hold_back(*consumer));
   }
   return launch_complete();
 }
@@ -212,6 +217,37 @@ Outcome<Ok> DeviceBuckets::finish(std::optional<cuda::Stream> consumer) {
   return Ok{};
 }
 
+// One rank records no packing: there a producer that is behind is all that can be seen.
+Outcome<DeviceBuckets::Standing> DeviceBuckets::look() const {
+  Standing standing;
+  for (uint32_t b = 0; b < installed_->size && !standing.bucket; ++b) {
+    const Travelling& bucket = installed_->buckets[b];
+    if (bucket.numel == 0) continue;
+    const Outcome<bool> packed = ranks_ > 1 ? bucket.packed->is_done() : Outcome<bool>(false);
+    NORIA_TRY_ASSIGN(const bool is_packed, packed);
+    if (!is_packed) {
+      NORIA_TRY(find_late_producer(b, &standing));
+      if (ranks_ > 1) standing.bucket = b;
+      continue;
+    }
+    NORIA_TRY_ASSIGN(const bool is_reduced, bucket.reduced->is_done());
+    standing.is_reducing |= !is_reduced;
+    standing.ended += is_reduced ? 2 : 1;
+  }
+  return standing;
+}
+
+Outcome<Ok> DeviceBuckets::find_late_producer(uint32_t bucket, Standing* standing) const {
+  NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
+  return installed_->buckets[bucket].producers.each([&](cuda::Stream producer) -> Outcome<Ok> {
+    NORIA_TRY_ASSIGN(const bool is_idle, device_.api().ask<&CudaSymbols::stream_query>(producer));
+    if (is_idle || standing->producer) return Ok{};
+    standing->bucket = bucket;
+    standing->producer = producer;
+    return Ok{};
+  });
+}
+
 Outcome<Ok> DeviceBuckets::show_results(std::optional<cuda::Stream> consumer) {
   if (!consumer) return Ok{};
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
@@ -227,7 +263,7 @@ Outcome<Ok> DeviceBuckets::gather(std::span<const Gathering> parts) {
     NORIA_TRY(host_.nccl->all_gather_v(pair, {.in = own, .out = part.memory, .dtype = part.dtype},
                                        part.edges));
   }
-  return published_->record(host_.nccl->stream().handle());
+  return mark_->record(host_.nccl->stream().handle());
 }
 
 Outcome<Ok> DeviceBuckets::start_probe(cuda::Pointer memory, uint64_t bytes) {

@@ -23,6 +23,7 @@
 #include <noria/observe.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -190,7 +191,7 @@ class Reducer final : private OpenStep {
   Outcome<Ok> launch_rest(Consumer consumer);
   Outcome<Ok> finish_on_device(const Outcome<Ok>& launched, Consumer consumer);
   NORIA_COLD void lose_device(const Failure& failure);
-  Outcome<bool> wait_for_device(Outcome<bool> (DeviceBuckets::*is_over)() const,
+  Outcome<bool> wait_for_device(const std::function<Outcome<bool>()>& is_over,
                                 Nanoseconds deadline) const;
   Outcome<Ok> wait_for_results() const;
   Outcome<Ok> show_on_device(Consumer consumer) const;

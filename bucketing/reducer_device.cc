@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "bucketing/cuda_stream.hpp"
 #include "bucketing/device_buckets.hpp"
 #include "bucketing/pause.hpp"
 #include "bucketing/reducer.hpp"
@@ -71,11 +72,11 @@ void Reducer::launch_on_device(uint32_t bucket) {
 
 // The host looks again and again. What does not end on the device is the communicator's watch to
 // see, which fails the engine. False: not before the deadline.
-Outcome<bool> Reducer::wait_for_device(Outcome<bool> (DeviceBuckets::*is_over)() const,
+Outcome<bool> Reducer::wait_for_device(const std::function<Outcome<bool>()>& is_over,
                                        Nanoseconds deadline) const {
   const Pause pause(20_us);  // what it adds to a step at most
   while (true) {
-    const Outcome<bool> answer = (device_.get()->*is_over)();
+    const Outcome<bool> answer = is_over();
     // An abort ends what is under way as well, and comes after the failure.
     if (host_.engine->failed()) return host_.engine->failure();
     NORIA_TRY_ASSIGN(const bool is_seen, answer);
@@ -84,17 +85,27 @@ Outcome<bool> Reducer::wait_for_device(Outcome<bool> (DeviceBuckets::*is_over)()
   }
 }
 
-// One rank has no watch: it waits for nobody but its own producers.
+// What NCCL is at the watch bounds; here is what comes before: streams that hold up the gradients.
+// On this rank alone, and nothing is lost: behind them the device goes on.
 Outcome<Ok> Reducer::wait_for_results() const {
   const Nanoseconds bound = collective_.timeout_ns;
-  const bool is_watched = host_.size > 1;
-  NORIA_TRY_ASSIGN(const bool is_there, wait_for_device(&DeviceBuckets::is_done,
-                                                        is_watched ? kNever : now_ns() + bound));
-  if (is_there) return Ok{};
-  return Failure{NORIA_E_TIMEOUT,
-                 "the streams that give gradients did not come to their end within "
-                 "the step's time-out of " +
-                     std::to_string(bound / 1'000'000) + " ms"};
+  DeviceBuckets::Standing before, now;
+  do {
+    before = now;
+    NORIA_TRY_ASSIGN(const bool is_there,
+                     wait_for_device([this] { return device_->is_done(); }, now_ns() + bound));
+    if (is_there) return Ok{};
+    NORIA_TRY_ASSIGN(now, device_->look());
+  } while (now.is_reducing || now.ended > before.ended);
+  std::string text = host_.device.device->name() + " did not come to the end of the step within " +
+                     std::to_string(bound / 1'000'000) + " ms";
+  if (now.bucket)
+    text += ": bucket " + std::to_string(*now.bucket) + " of " +
+            names_of(plan_.buckets[*now.bucket].tensors, tensors_) + " waits for its gradients";
+  if (now.producer) text += ", to which " + stream_name(*now.producer) + " has not come";
+  return Failure{NORIA_E_TIMEOUT, text +
+                                      "; their memory is in use until it has. NORIA_TIMEOUT_MS or "
+                                      "step_timeout_ms is the bound"};
 }
 
 Outcome<Ok> Reducer::launch_rest(Consumer consumer) {
@@ -107,7 +118,7 @@ Outcome<Ok> Reducer::launch_rest(Consumer consumer) {
   return launched;
 }
 
-// The news may have gone round before the device failed.
+// The news have gone round, and the device may fail, or be late, all the same.
 Outcome<Ok> Reducer::finish_on_device(const Outcome<Ok>& launched, Consumer consumer) {
   if (host_.engine->failed()) return host_.engine->failure();
   auto ended = [&]() -> Outcome<Ok> {
@@ -116,7 +127,7 @@ Outcome<Ok> Reducer::finish_on_device(const Outcome<Ok>& launched, Consumer cons
     NORIA_TRY(wait_for_results());
     return device_->read_times();
   }();
-  if (ended) return ended;
+  if (ended || (launched && ended.failure().code == NORIA_E_TIMEOUT)) return ended;
   if (launched) lose_device(ended.failure());
   // Whose failure counts rank 0 says: at once, or after it has looked for who died first.
   constexpr Nanoseconds kPatience = 5_s;
@@ -173,8 +184,10 @@ Outcome<const void*> Reducer::early_device_result(uint32_t id, Nanoseconds timeo
       return published.failure();
     }
   }
-  if (!consumer && home.bytes != 0) {
-    NORIA_TRY_ASSIGN(const bool is_there, wait_for_device(&DeviceBuckets::is_published, deadline));
+  for (uint32_t s = home.first_stretch; s < home.end_stretch() && !consumer; ++s) {
+    const uint32_t bucket = readiness_->bucket_of(s);
+    NORIA_TRY_ASSIGN(const bool is_there,
+                     wait_for_device([&] { return device_->is_published(bucket); }, deadline));
     if (!is_there) return no_result_yet(id, bound);
   }
   if (config_.is_sharded) return first_in_shards(id);

@@ -129,13 +129,12 @@ Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
   if (slots_ != nullptr) finish_buckets(slots_->first_of_last());
   // A hook that sees what is sent has seen all of it by now.
   const Complaints complaints = complaints_of_step(was_reset);
-  Outcome<Ok> is_over_on_device = Ok{};
-  if (is_on_device()) is_over_on_device = launch_rest(consumer);
+  Outcome<Ok> launched = Ok{};
+  if (is_on_device()) launched = launch_rest(consumer);
   // The news of a rank whose device is lost would make the step good on others, until they hear of
   // it: without them it ends by the communicator's failure.
   if (host_.size == 1 || !is_device_lost_.load(std::memory_order_relaxed)) tell_news(complaints);
   if (host_.size > 1) host_.engine->wake();
-  if (is_on_device()) is_over_on_device = finish_on_device(is_over_on_device, consumer);
   if (progress_.is_good && looks_at_results()) finish_buckets(buckets());
   // release: what was given; pairs with acquire in the engine.
   progress_.is_waited_for.store(true, std::memory_order_release);
@@ -147,7 +146,11 @@ Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
   host_.engine->wait(collective_, kNever);  // bounded by the collective's time-out
 
   Outcome<Ok> outcome = judge(complaints);
-  if (outcome.is_ok()) outcome = is_over_on_device;
+  // The others have this rank's verdict, and wait for none of what its device does.
+  if (is_on_device()) {
+    const Outcome<Ok> is_over = finish_on_device(launched, consumer);
+    if (outcome.is_ok()) outcome = is_over;
+  }
   phase_ = outcome.is_ok() ? Phase::idle : Phase::failed;
   ++step_;
   if (outcome.is_ok()) {

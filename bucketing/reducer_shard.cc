@@ -165,8 +165,14 @@ Outcome<Ok> Reducer::gather_on_device(std::byte* memory, std::optional<noria_dty
   }
   auto gathered = [&]() -> Outcome<Ok> {
     NORIA_TRY(device_->gather(gatherings));
-    NORIA_TRY(wait_for_device(&DeviceBuckets::is_published, kNever));
-    return Ok{};
+    // The watch sees to each; what NCCL waits for here is a step that did not end in time.
+    const Nanoseconds bound = static_cast<Nanoseconds>(gatherings.size()) * collective_.timeout_ns;
+    NORIA_TRY_ASSIGN(const bool is_there,
+                     wait_for_device([this] { return device_->is_gathered(); }, now_ns() + bound));
+    if (is_there) return Ok{};
+    return Failure{NORIA_E_TIMEOUT,
+                   "noria_reducer_all_gather: " + host_.device.device->name() +
+                       " has not come to it in time: a step before it has not ended there"};
   }();
   if (!gathered) lose_device(gathered.failure());
   return gathered;

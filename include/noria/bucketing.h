@@ -278,7 +278,10 @@ NORIA_API noria_status noria_reducer_all_gather_as(noria_reducer* reducer, void*
  * noria_grad_result(), sees results in what it is given next. What was given is nobody else's until
  * then. The view of a tensor that does not come is zeroed behind what step_end's last consumer was
  * given meanwhile, which lives until the next step_end: other readers end before the next step.
- * A failure of the GPU or NCCL, or a standstill for the step's time-out, ends the communicator.
+ * A failure of the GPU, or of NCCL, or its standstill for the step's time-out, ends the
+ * communicator. Producers that stand still as long fail a step_end without consumer with TIMEOUT,
+ * on this rank alone; noria_reducer_reset() goes on, and what they were to write is in use until
+ * they come on.
  * In copy mode the average of what a rank did not give has no place: noria_grad_result() answers
  * UNSUPPORTED. So do hooks, NONFINITE_ERROR, and KEEP with views; without kernels (built without
  * nvcc, or for other GPUs) wire_dtype and averages that divide before. Times of buckets are the

@@ -170,6 +170,28 @@ TEST_P(DeviceReducer, A_result_is_there_for_a_stream_before_the_step_ends) {
   });
 }
 
+TEST_P(DeviceReducer, A_result_is_not_waited_for_by_whoever_asked_for_an_earlier_one) {
+  run_device_job(2, 4, small_model(), device_config(GetParam()), [](DeviceRank& mine) {
+    mine.seal();
+    mine.begin();
+    for (const uint32_t id : {kD, kC}) expect_ok(give_value(mine, id, 4));
+    const noria_stream to = mine.stream(mine.consumer);
+    const void* place = nullptr;
+    expect_ok(noria_grad_result(mine.reducer, kD, &to, 0, &place));
+    // Arrange: a later bucket, of which somebody has asked for the result, stands still.
+    standin::hold(mine.streams[1]);
+    put(mine, kB, 2, mine.streams[1]);
+    expect_ok(mine.ready(kB, mine.streams[1]));
+    const noria_stream other = mine.stream(mine.on.stream());
+    expect_ok(noria_grad_result(mine.reducer, kB, &other, 5'000, &place));
+    // Expect: the host gets what was there before.
+    expect_ok(noria_grad_result(mine.reducer, kD, nullptr, 5'000, &place));
+    standin::release(mine.streams[1]);
+    expect_ok(give_value(mine, kA, 1));
+    expect_ok(mine.end());
+  });
+}
+
 TEST_P(DeviceReducer, A_step_that_is_ended_again_shows_its_results_to_whoever_asks) {
   run_device_job(2, 4, small_model(), device_config(GetParam()), [](DeviceRank& mine) {
     mine.seal();

@@ -289,6 +289,60 @@ TEST_P(DeviceReducerFaults, A_steps_own_time_out_bounds_its_reductions) {
   });
 }
 
+// What this rank gave comes with `producer`, which stands still on every rank.
+void end_beside_a_producer_that_hangs(DeviceRank& mine, std::barrier<>& meeting) {
+  mine.seal();
+  mine.run_good_step(0, 3);
+  mine.begin();
+  void* const producer = mine.streams[0];
+  standin::hold(producer);
+  for (const uint32_t id : {kD, kC}) expect_ok(mine.give(id, 1, mine.streams[1]));
+  for (const uint32_t id : {kB, kA}) expect_ok(mine.give(id, 1, producer));
+  // Expect: the bucket that waits, its tensors and the stream.
+  expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_TIMEOUT,
+                 "of 'b' (1 of 4 tensors) waits for its gradients, to which stream 0x");
+  EXPECT_TRUE(contains(last_error(), "has not come")) << last_error();
+  expect_ok(noria_comm_status(mine.comm));
+  expect_ok(noria_reducer_reset(mine.reducer));
+  // Expect: the next step is like any other, once the stream has come on.
+  meeting.arrive_and_wait();
+  standin::release(producer);
+  for (void* const ours : standin::urgent_streams(mine.rank)) mine.on.order(ours, mine.consumer);
+  mine.run_good_step(2, 7);
+}
+
+TEST_P(DeviceReducerFaults, Producers_that_hang_fail_the_step_within_its_time_out) {
+  noria_reducer_config config = device_config(GetParam());
+  config.step_timeout_ms = 300;
+  for (const int32_t ranks : {1, 2}) {
+    std::barrier meeting(ranks);
+    run_device_job(ranks, 5, small_model(), config,
+                   [&](DeviceRank& mine) { end_beside_a_producer_that_hangs(mine, meeting); });
+  }
+}
+
+// A missing gradient is every rank's failure, though one of them waits for its device.
+TEST_P(DeviceReducerFaults, A_producer_that_hangs_holds_up_nobodys_verdict) {
+  noria_reducer_config config = device_config(GetParam());
+  config.step_timeout_ms = 300;
+  std::barrier meeting(2);
+  run_device_job(2, 5, small_model(), config, [&](DeviceRank& mine) {
+    mine.seal();
+    mine.begin();
+    void* const producer = mine.streams[0];
+    standin::hold(producer);
+    for (const uint32_t id : {kD, kC, kB}) expect_ok(mine.give(id, 0, producer));
+    if (mine.rank == 0) expect_ok(mine.give(kA, 0, producer));
+    expect_failure(noria_step_end(mine.reducer, nullptr, nullptr), NORIA_E_MISSING,
+                   "rank 1 did not give 'a'");
+    meeting.arrive_and_wait();
+    standin::release(producer);
+    for (void* const ours : standin::urgent_streams(mine.rank)) mine.on.order(ours, mine.consumer);
+    expect_ok(noria_reducer_reset(mine.reducer));
+    mine.run_good_step(1, 7);
+  });
+}
+
 TEST_P(DeviceReducerFaults, A_rank_that_never_comes_to_the_end_is_named) {
   run_pair(GetParam(), 1'500, [](Pair pair) {
     DeviceRank& mine = pair.mine;
