@@ -12,6 +12,12 @@ cuda::Stream named(cuda::Stream stream) {
   return stream == cuda::legacy_stream() ? reinterpret_cast<cuda::Stream>(uintptr_t{1}) : stream;
 }
 
+// A thread's own default stream, for other threads to wait for: the legacy one, which comes behind
+// every blocking stream of the context, and all such are.
+std::optional<cuda::Stream> known_to_all(std::optional<cuda::Stream> stream) {
+  return stream == cuda::per_thread_stream() ? cuda::legacy_stream() : stream;
+}
+
 }  // namespace
 
 Outcome<Ok> DeviceBuckets::restart(Nanoseconds begun_ns) {
@@ -212,7 +218,7 @@ Outcome<Ok> DeviceBuckets::finish(std::optional<cuda::Stream> consumer) {
   }
   has_ended_ = true;
   const MutexLock lock(mutex_);
-  consumer_ = consumer;
+  consumer_ = known_to_all(consumer);
   if (consumer) NORIA_TRY(done_->hold_back(*consumer));
   return Ok{};
 }

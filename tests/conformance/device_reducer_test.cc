@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "tests/support/device_rank.hpp"
 
@@ -108,6 +109,59 @@ TEST_P(DeviceReducer, Default_streams_of_the_device_and_of_the_thread_are_stream
         expect_ok(mine.end());
         mine.expect_results(step);
       }
+    });
+}
+
+void* own_default_stream() { return reinterpret_cast<void*>(uintptr_t{2}); }
+
+TEST_P(DeviceReducer, A_threads_own_default_stream_is_that_of_the_thread_that_gave_it) {
+  for (uint64_t seed = 1; seed <= 3; ++seed)
+    run_device_job(2, seed, small_model(), device_config(GetParam()), [](DeviceRank& mine) {
+      mine.seal();
+      for (uint64_t step = 0; step < 2; ++step) {
+        mine.begin();
+        standin::hand_over();
+        std::thread giver([&] {
+          ASSERT_EQ(cuCtxPushCurrent_v2(mine.on.context()), standin::kSuccess);
+          mine.on.order(mine.consumer, own_default_stream());
+          standin::make_slow(own_default_stream());
+          for (const uint32_t id : {kD, kB, kA})
+            expect_ok(mine.give(id, step, own_default_stream()));
+          ASSERT_EQ(cuCtxPopCurrent_v2(nullptr), standin::kSuccess);
+        });
+        giver.join();
+        // Expect: whoever completes the bucket does not take its own for the giver's.
+        expect_ok(mine.give(kC, step, mine.streams[0]));
+        expect_ok(mine.end());
+        mine.expect_results(step);
+      }
+    });
+}
+
+TEST(DeviceReducerViews, What_a_threads_own_default_stream_still_reads_is_zeroed_by_no_other) {
+  noria_reducer_config config = device_config(true);
+  config.unused = NORIA_UNUSED_ZERO;
+  for (uint64_t seed = 1; seed <= 3; ++seed)
+    run_device_job(2, seed, small_model(), config, [](DeviceRank& mine) {
+      mine.seal();
+      mine.consumer = own_default_stream();
+      standin::make_slow(mine.consumer);
+      for (uint64_t step = 0; step < 3; ++step) {
+        mine.begin();
+        expect_ok(give_value(mine, kD, 4));
+        if (step == 0) expect_ok(give_value(mine, kB, 2));
+        standin::hand_over();
+        std::thread other([&] {
+          const uint32_t unused[] = {kA, kB, kC};
+          expect_ok(noria_grad_unused(mine.reducer, unused + (step == 0 ? 2 : 0), 1));
+        });
+        other.join();
+        expect_ok(mine.end());
+        for (const uint32_t id : {kA, kB, kC, kD})
+          standin::launch(mine.consumer, "optimizer", {{mine.address(id), mine.bytes(id)}}, {},
+                          nullptr);
+      }
+      EXPECT_EQ(cuStreamSynchronize(mine.consumer), 0);
     });
 }
 
