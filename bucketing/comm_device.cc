@@ -4,8 +4,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/log.hpp"
 #include "bucketing/control_wire.hpp"
 #include "bucketing/kernels.hpp"
+#include "bucketing/pause.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -40,6 +42,29 @@ Outcome<std::unique_ptr<CommDevice>> CommDevice::open(const Params& params, int3
   NORIA_TRY_ASSIGN(DeviceMemory scratch, DeviceMemory::allocate(*device, kScratchBytes));
   return std::unique_ptr<CommDevice>(
       new CommDevice(std::move(device), *nccl, nccl_comm, std::move(scratch)));
+}
+
+// A barrier that was aborted may still be at the scratch.
+CommDevice::~CommDevice() {
+  if (nccl_ == nullptr) return;
+  constexpr Nanoseconds kPatience = 10_s;
+  Outcome<bool> is_idle = is_idle_within(kPatience);
+  if (!is_idle) is_idle = is_idle_within(kPatience);  // the failure was of something before
+  if (!is_idle || *is_idle) return;                   // where the device is lost, so is its work
+  log(LogLevel::warn, "%s still works for NCCL, seconds after its communicator was destroyed",
+      device_->name().c_str());
+  static_cast<void>(new DeviceMemory(std::move(scratch_)));  // for good, on purpose
+}
+
+Outcome<bool> CommDevice::is_idle_within(Nanoseconds patience) const {
+  NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_->make_current());
+  const Pause pause;
+  for (const Nanoseconds deadline = now_ns() + patience;;) {
+    NORIA_TRY_ASSIGN(const bool is_idle,
+                     device_->api().ask<&CudaSymbols::stream_query>(nccl_->stream().handle()));
+    if (is_idle || now_ns() >= deadline) return is_idle;
+    pause.take();
+  }
 }
 
 Outcome<std::string> CommDevice::introduce(bool with_id) const {

@@ -34,6 +34,8 @@ class CommDevice {
   // The libraries and the device. `nccl_comm` null: NCCL's communicator is to be ours.
   static Outcome<std::unique_ptr<CommDevice>> open(const Params& params, int32_t ordinal,
                                                    void* nccl_comm);
+  // After leave(): what was under way has ended, or ends in a moment.
+  ~CommDevice();
   CommDevice(const CommDevice&) = delete;
   CommDevice& operator=(const CommDevice&) = delete;
 
@@ -74,6 +76,7 @@ class CommDevice {
  private:
   CommDevice(std::unique_ptr<CudaDevice> device, const NcclApi& nccl, void* nccl_comm,
              DeviceMemory scratch);
+  Outcome<bool> is_idle_within(Nanoseconds patience) const;
   Outcome<Ok> enqueue_within(Nanoseconds bound, Kind kind, int32_t root, const Part* part,
                              cuda::Stream stream, CudaEvent* done);
   Outcome<Ok> call(DeviceOperation& pair, Kind kind, int32_t root, const Part* part);

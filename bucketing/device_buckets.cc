@@ -37,10 +37,11 @@ DeviceBuckets::DeviceBuckets(const DeviceHost& host, const ReducerConfig& config
       timeout_(timeout) {}
 
 DeviceBuckets::~DeviceBuckets() {
-  if (installed_ == nullptr) return;
+  if (!done_) return;
   constexpr Nanoseconds kPatience = 10_s;  // an operation that NCCL gave up ends in milliseconds
-  const Outcome<bool> is_idle = is_idle_within(kPatience);
-  if (!is_idle || *is_idle) return;  // where the device is lost, so is its work
+  Outcome<bool> is_idle = is_idle_within(kPatience);
+  if (!is_idle) is_idle = is_idle_within(kPatience);  // the failure was of something before
+  if (!is_idle || *is_idle) return;                   // where the device is lost, so is its work
   log(LogLevel::warn,
       "%s still works on a reducer's gradients, seconds after it was destroyed: their memory is "
       "not given back",
