@@ -1,5 +1,9 @@
 // Communicators of NCCL: who belongs together, and where their collectives meet.
 //
+// The ranks of a world are threads of one process, or of several processes of this machine: then
+// each process has its own world of the same ranks, hears of the others' by its lines (exchange.hpp),
+// and computes the results of its own.
+//
 // Threads: as machine.hpp.
 #pragma once
 
@@ -8,34 +12,57 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/cuda_standin/collective_launch.hpp"
+#include "tests/support/cuda_standin/exchange.hpp"
 #include "tests/support/cuda_standin/machine.hpp"
 
 namespace noria::standin {
 
+// A rank that has come to a collective.
+struct Arrival {
+  OperationRef operation;  // null: it has not come, or is another process's
+  CollectivePart part;
+  bool is_allowed = false;  // to touch what it names
+  std::string given;        // a copy, since a result may lie in an input's place
+};
+
 // The ranks' n-th collective.
 struct Meeting {
-  std::vector<OperationRef> operations;  // by rank; null: has not come
-  std::vector<CollectivePart> parts;
+  std::vector<Arrival> arrivals;  // by rank
   size_t arrived = 0;
   bool is_dead = false;  // they do not fit, or one was aborted: it never runs
 
   // What it holds would hold the communicators, and these the world that it stands in.
   void die() {
     is_dead = true;
-    operations.clear();
+    arrivals.clear();
   }
 };
 
-// The ranks of one unique id. It lives as long as one of them.
+// Where a rank is.
+struct Place {
+  bool is_taken = false;
+  std::string host;  // as NCCL tells hosts apart
+  int device = 0;
+  bool is_makers = false;      // in the process that made the id
+  std::shared_ptr<Line> line;  // to its process; null: this one
+  bool has_left = false;
+};
+
+// The ranks of one unique id. It lives as long as one of them here, or a line.
 struct World {
-  std::vector<std::shared_ptr<Communicator>> members;  // null: has not come, or left again
+  uint64_t address = 0;  // of the id's maker
+  uint64_t number = 0;
+  std::vector<std::shared_ptr<Communicator>> members;  // null: elsewhere, or gone
+  std::vector<Place> places;
   size_t joined = 0;
-  int error = 0;
   std::map<uint64_t, Meeting> meetings;
+  std::vector<std::shared_ptr<Line>> lines;
 };
 
 struct Communicator {
@@ -61,10 +88,29 @@ using CommunicatorRef = std::shared_ptr<Communicator>;
 
 // By their handles.
 std::map<void*, CommunicatorRef>& communicators();
+
+// ---- who belongs together -----------------------------------------------------------------------
+
+struct WorldId {
+  uint64_t address = 0;
+  uint64_t number = 0;
+};
+// Null, and `code`: that rank cannot be of it.
+CommunicatorRef join(const WorldId& id, size_t ranks, size_t rank, Context* context, int* code);
+void leave(const CommunicatorRef& communicator);
+// All of the world that are here fail by it.
+void fail_members(const World& world, int code, const std::string& text);
+// A word came. False: it makes no sense, and the line is given up.
+bool hear(Line& line, const Word& word, std::string_view payload);
+// A line is over: whose ranks have not left are lost.
+void hang_up(const std::shared_ptr<Line>& line);
+
+// ---- collectives --------------------------------------------------------------------------------
+
+void come(World* world, size_t rank, Arrival arrival);
 // Waits for all that it was told; false after a minute.
 bool wait_idle(Machine& machine, const CommunicatorRef& communicator,
                std::unique_lock<std::mutex>* lock);
-void leave(const CommunicatorRef& communicator);
 // Its collectives end without having run, those that their stream has not come to as well.
 void abort_launches(Machine& machine, const Communicator& communicator);
 

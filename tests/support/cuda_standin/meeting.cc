@@ -37,83 +37,86 @@ bool fit(const CollectivePart& a, const CollectivePart& b) {
          a.root == b.root;
 }
 
-// From copies of what the ranks gave, since a result may lie in an input's place.
-void compute(const Meeting& meeting) {
-  const size_t ranks = meeting.parts.size();
-  std::vector<std::vector<std::byte>> given(ranks);
-  std::vector<const std::byte*> in(ranks);
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const Access from = sides_of(meeting.parts[rank], rank, ranks).in;
-    given[rank].resize(from.bytes);
-    if (from.bytes > 0) memcpy(given[rank].data(), Memory::backing(from.first), from.bytes);
-    in[rank] = given[rank].data();
-  }
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const CollectivePart& part = meeting.parts[rank];
-    const size_t bytes = part.count * dtype_bytes(part.dtype);
-    auto* const out = static_cast<std::byte*>(Memory::backing(part.out));
-    const auto root = static_cast<size_t>(part.root);
-    switch (part.kind) {
-      case CollectiveKind::reduce:
-        if (rank != root) break;
-        [[fallthrough]];
-      case CollectiveKind::all_reduce: reduce(part.dtype, part.op, out, in, part.count); break;
-      case CollectiveKind::reduce_scatter: {
-        std::vector<const std::byte*> own;
-        for (const std::byte* from : in) own.push_back(from + rank * bytes);
-        reduce(part.dtype, part.op, out, own, part.count);
-        break;
-      }
-      case CollectiveKind::all_gather:
-        for (size_t from = 0; from < ranks; ++from) memcpy(out + from * bytes, in[from], bytes);
-        break;
-      case CollectiveKind::broadcast: memcpy(out, in[root], bytes); break;
+// The result of a rank that is here.
+void compute(const Meeting& meeting, size_t rank, const std::vector<const std::byte*>& in) {
+  const CollectivePart& part = meeting.arrivals[rank].part;
+  const size_t bytes = part.count * dtype_bytes(part.dtype);
+  auto* const out = static_cast<std::byte*>(Memory::backing(part.out));
+  const auto root = static_cast<size_t>(part.root);
+  switch (part.kind) {
+    case CollectiveKind::reduce:
+      if (rank != root) break;
+      [[fallthrough]];
+    case CollectiveKind::all_reduce: reduce(part.dtype, part.op, out, in, part.count); break;
+    case CollectiveKind::reduce_scatter: {
+      std::vector<const std::byte*> own;
+      for (const std::byte* from : in) own.push_back(from + rank * bytes);
+      reduce(part.dtype, part.op, out, own, part.count);
+      break;
     }
+    case CollectiveKind::all_gather:
+      for (size_t from = 0; from < in.size(); ++from) memcpy(out + from * bytes, in[from], bytes);
+      break;
+    case CollectiveKind::broadcast: memcpy(out, in[root], bytes); break;
   }
 }
 
-void run(Meeting* meeting) {
-  Machine& machine = Machine::instance();
-  const size_t ranks = meeting->parts.size();
+void run(const Meeting& meeting) {
   bool is_allowed = true;
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const Sides sides = sides_of(meeting->parts[rank], rank, ranks);
-    is_allowed &= machine.check(*meeting->operations[rank], {sides.in, sides.out});
+  std::vector<const std::byte*> in;
+  for (const Arrival& arrival : meeting.arrivals) {
+    is_allowed &= arrival.is_allowed;
+    in.push_back(reinterpret_cast<const std::byte*>(arrival.given.data()));
   }
-  if (is_allowed) compute(*meeting);
-  for (const OperationRef& operation : meeting->operations) ++operation->collective->parts_run;
+  for (size_t rank = 0; rank < meeting.arrivals.size(); ++rank) {
+    const OperationRef& operation = meeting.arrivals[rank].operation;
+    if (operation == nullptr) continue;
+    if (is_allowed) compute(meeting, rank, in);
+    ++operation->collective->parts_run;
+  }
+}
+
+std::string describe(const Meeting& meeting, size_t rank) {
+  const Arrival& arrival = meeting.arrivals[rank];
+  if (arrival.operation != nullptr) return *arrival.operation->name;
+  return say("collective %llu of rank %zu, of another process",
+             static_cast<unsigned long long>(arrival.part.sequence), rank);
 }
 
 void refuse(World* world, Meeting* meeting, size_t rank, size_t other) {
-  const std::string text =
-      say("%s and %s do not fit together", meeting->operations[rank]->name->c_str(),
-          meeting->operations[other]->name->c_str());
+  const std::string text = say("%s and %s do not fit together", describe(*meeting, rank).c_str(),
+                               describe(*meeting, other).c_str());
   meeting->die();
-  for (const CommunicatorRef& member : world->members) {
-    if (member == nullptr) continue;
-    member->async_error = kNcclInternalError;
-    member->last_error = text;
-  }
+  fail_members(*world, kNcclInternalError, text);
 }
 
-void come(const OperationRef& operation, const CollectivePart& part) {
-  const CommunicatorRef& communicator = operation->collective->communicator;
-  World* const world = communicator->world.get();
-  Meeting& meeting = world->meetings[part.sequence];
-  if (meeting.is_dead) return;
-  const size_t ranks = world->members.size();
-  meeting.operations.resize(ranks);
-  meeting.parts.resize(ranks);
-  meeting.operations[communicator->rank] = operation;
-  meeting.parts[communicator->rank] = part;
-  if (++meeting.arrived < ranks) return;
-  for (size_t rank = 1; rank < ranks; ++rank)
-    if (!fit(meeting.parts[0], meeting.parts[rank])) return refuse(world, &meeting, 0, rank);
-  run(&meeting);
-  world->meetings.erase(part.sequence);
+// What it reads and writes it does now: later nobody could have changed it in order.
+Arrival arrival_of(const OperationRef& operation, const CollectivePart& part, size_t ranks) {
+  const Communicator& communicator = *operation->collective->communicator;
+  const Sides sides = sides_of(part, communicator.rank, ranks);
+  Arrival arrival{.operation = operation, .part = part, .is_allowed = false, .given = {}};
+  arrival.is_allowed = Machine::instance().check(*operation, {sides.in, sides.out});
+  if (arrival.is_allowed)
+    arrival.given.assign(static_cast<const char*>(Memory::backing(sides.in.first)), sides.in.bytes);
+  return arrival;
 }
 
 }  // namespace
+
+void come(World* world, size_t rank, Arrival arrival) {
+  const uint64_t sequence = arrival.part.sequence;
+  Meeting& meeting = world->meetings[sequence];
+  if (meeting.is_dead) return;
+  const size_t ranks = world->members.size();
+  meeting.arrivals.resize(ranks);
+  meeting.arrivals[rank] = std::move(arrival);
+  if (++meeting.arrived < ranks) return;
+  for (size_t other = 1; other < ranks; ++other)
+    if (!fit(meeting.arrivals[0].part, meeting.arrivals[other].part))
+      return refuse(world, &meeting, 0, other);
+  run(meeting);
+  world->meetings.erase(sequence);
+}
 
 bool CollectiveLaunch::is_stuck() const {
   if (may_end()) return false;
@@ -121,8 +124,20 @@ bool CollectiveLaunch::is_stuck() const {
 }
 
 void arrive(const OperationRef& operation) {
-  operation->collective->has_arrived = true;
-  for (const CollectivePart& part : operation->collective->parts) come(operation, part);
+  CollectiveLaunch& launch = *operation->collective;
+  World& world = *launch.communicator->world;
+  const size_t rank = launch.communicator->rank;
+  launch.has_arrived = true;
+  for (const CollectivePart& part : launch.parts) {
+    Arrival arrival = arrival_of(operation, part, world.members.size());
+    Exchange::instance().say(world,
+                             {.kind = WordKind::arrival,
+                              .rank = static_cast<uint32_t>(rank),
+                              .is_allowed = arrival.is_allowed,
+                              .part = part},
+                             arrival.given);
+    come(&world, rank, std::move(arrival));
+  }
   Machine::instance().changed.notify_all();
 }
 
@@ -136,12 +151,6 @@ bool wait_idle(Machine& machine, const CommunicatorRef& communicator,
   const std::vector<OperationRef> launched = communicator->launched;
   return std::all_of(launched.begin(), launched.end(),
                      [&](const OperationRef& operation) { return machine.wait(operation, lock); });
-}
-
-void leave(const CommunicatorRef& communicator) {
-  communicator->world->members[communicator->rank] = nullptr;
-  communicator->launched.clear();
-  communicator->begun.clear();
 }
 
 void abort_launches(Machine& machine, const Communicator& communicator) {

@@ -17,32 +17,11 @@ constexpr char kIdMark[] = "noria stand-in";
 
 struct Id {
   char mark[sizeof kIdMark];
-  uint64_t number;
+  WorldId world;
 };
 
-std::map<uint64_t, std::shared_ptr<World>>& worlds() {
-  static auto& all = *new std::map<uint64_t, std::shared_ptr<World>>;
-  return all;
-}
-
-// Of a world that is complete no two ranks share a device.
-void form(World* world) {
-  for (size_t a = 0; a < world->members.size(); ++a)
-    for (size_t b = a + 1; b < world->members.size(); ++b)
-      if (world->members[a]->context->device == world->members[b]->context->device) {
-        world->error = kNcclInvalidUsage;
-        for (const CommunicatorRef& member : world->members) {
-          member->async_error = kNcclInvalidUsage;
-          member->last_error =
-              say("Duplicate GPU detected: rank %zu and rank %zu both on device %d", a, b,
-                  world->members[a]->context->device);
-        }
-      }
-}
-
 // Checks what can be checked at once; null: `code` says why not.
-CommunicatorRef join(Call* call, int ranks, const UniqueId& id, int rank, bool is_blocking,
-                     int* code) {
+CommunicatorRef begin(Call* call, int ranks, const UniqueId& id, int rank, int* code) {
   Machine& machine = call->machine();
   Id given;
   memcpy(&given, id.bytes, sizeof given);
@@ -55,28 +34,7 @@ CommunicatorRef join(Call* call, int ranks, const UniqueId& id, int rank, bool i
     *code = kNcclUnhandledCudaError;
     return nullptr;
   }
-  std::shared_ptr<World>& world = worlds()[given.number];
-  if (world == nullptr) {
-    world = std::make_shared<World>();
-    world->members.resize(static_cast<size_t>(ranks));
-  }
-  const auto place = static_cast<size_t>(rank);
-  if (world->members.size() != static_cast<size_t>(ranks) || world->members[place] != nullptr)
-    return nullptr;
-  auto made = std::make_shared<Communicator>();
-  made->world = world;
-  made->rank = place;
-  made->context = context;
-  made->is_blocking = is_blocking;
-  world->members[place] = made;
-  if (++world->joined == world->members.size()) {
-    form(world.get());
-    worlds().erase(given.number);
-  }
-  communicators()[made.get()] = made;
-  machine.changed.notify_all();
-  *code = kNcclSuccess;
-  return made;
+  return join(given.world, static_cast<size_t>(ranks), static_cast<size_t>(rank), context, code);
 }
 
 int init(const char* name, void** comm, int ranks, const UniqueId& id, int rank, bool is_blocking) {
@@ -84,8 +42,9 @@ int init(const char* name, void** comm, int ranks, const UniqueId& id, int rank,
   if (call.is_over()) return call.code();
   *comm = nullptr;
   int code = 0;
-  const CommunicatorRef made = join(&call, ranks, id, rank, is_blocking, &code);
+  const CommunicatorRef made = begin(&call, ranks, id, rank, &code);
   if (made == nullptr) return code;
+  made->is_blocking = is_blocking;
   *comm = made.get();
   if (!is_blocking) return kNcclInProgress;
   if (nccl_thread().group_depth > 0) {
@@ -117,9 +76,10 @@ CommunicatorRef find_communicator(const Call& call, const char* name, void* hand
 }
 
 int wait_formed(Call* call, const CommunicatorRef& communicator) {
-  const bool is_formed = call->machine().changed.wait_for(
-      *call->lock(), std::chrono::minutes(1), [&] { return communicator->is_formed(); });
-  return is_formed ? communicator->async_error : kNcclSystemError;
+  const bool is_over = call->machine().changed.wait_for(
+      *call->lock(), std::chrono::minutes(1),
+      [&] { return communicator->is_formed() || communicator->async_error != 0; });
+  return is_over ? communicator->async_error : kNcclSystemError;
 }
 
 int state_of(Communicator* communicator) {
@@ -169,7 +129,8 @@ int ncclGetUniqueId(UniqueId* id) {
   Call call("ncclGetUniqueId", Needs::nothing);
   if (call.is_over()) return call.code();
   static uint64_t last = 0;
-  Id made{.mark = {}, .number = ++last};
+  Id made{.mark = {}, .world = {Exchange::instance().address(), ++last}};
+  if (made.world.address == 0) return kNcclSystemError;
   memcpy(made.mark, kIdMark, sizeof kIdMark);
   memset(id, 0, sizeof *id);
   memcpy(id->bytes, &made, sizeof made);
