@@ -63,6 +63,7 @@ bool Comm::end_work_on_gpu() {
 }
 
 Failure Comm::fail_by_gpu(const Failure& failure) {
+  if (control_ != nullptr) await_who_was_lost(*engine_, failure);
   if (!engine_->failed())
     engine_->fail(on_this_rank({failure.code, gpu_->device().name() + ": " + failure.text}));
   return engine_->failed() ? engine_->failure() : failure;

@@ -21,6 +21,13 @@ void sleep_on(int fd, int limit) {
 
 }  // namespace
 
+void await_who_was_lost(const Engine& engine, const Failure& failure) {
+  if (failure.code != NORIA_E_PEER) return;
+  const Pause pause;
+  for (const Nanoseconds until = now_ns() + 1_s; !engine.failed() && now_ns() < until;)
+    pause.take();
+}
+
 Outcome<std::unique_ptr<DeviceWatch>> DeviceWatch::create(const Options& options) {
   std::unique_ptr<DeviceWatch> made(new DeviceWatch(options));
   if (!made->between_looks_.is_usable() || !options.nccl->operations().watch().is_usable())
@@ -141,6 +148,7 @@ Outcome<Ok> DeviceWatch::judge(const Sight& seen) {
 
 // As others fail too by what one of them found, rank 0's word counts.
 void DeviceWatch::give_up(const Failure& failure) {
+  if (options_.control != nullptr) await_who_was_lost(*options_.engine, failure);
   if (options_.engine->failed()) return;
   const std::string who =
       options_.control != nullptr ? "rank " + std::to_string(options_.control->rank()) + ": " : "";

@@ -5,6 +5,7 @@
 
 #include "bucketing/cuda_stream.hpp"
 #include "bucketing/device_buckets.hpp"
+#include "bucketing/device_watch.hpp"
 #include "bucketing/pause.hpp"
 #include "bucketing/reducer.hpp"
 #include "bucketing/reducer_words.hpp"
@@ -22,6 +23,7 @@ void Reducer::start_on_device() {
 void Reducer::lose_device(const Failure& failure) {
   // relaxed: read by who calls next, or once the gate is closed.
   is_device_lost_.store(true, std::memory_order_relaxed);
+  await_who_was_lost(*host_.engine, failure);
   host_.engine->fail({failure.code, "rank " + std::to_string(host_.rank) + ", step " +
                                         std::to_string(step_) + ": " + failure.text});
 }

@@ -16,7 +16,7 @@ if(TARGET all_reduce_perf)
   target_compile_definitions(gpu_tools_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/"
                              NORIA_GPU_CHECK="${CMAKE_SOURCE_DIR}/perf/gpu_check")
   add_dependencies(gpu_tools_test pack_check all_reduce_perf reduce_scatter_perf all_gather_perf overlap_perf
-                   noria_cuda_standin)
+                   noria_cuda_standin noria_nccl_net noria_softverbs)
   noria_test(NAME noria_trace_test LABELS e2e SOURCES e2e/noria_trace_test.cc e2e/tool_runs.cc
              LIBS noria_perf_pure)
   target_compile_definitions(noria_trace_test PRIVATE NORIA_BIN_DIR="${CMAKE_BINARY_DIR}/bin/")

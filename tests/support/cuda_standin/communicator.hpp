@@ -97,7 +97,7 @@ struct WorldId {
 };
 // Null, and `code`: that rank cannot be of it.
 CommunicatorRef join(const WorldId& id, size_t ranks, size_t rank, Context* context, int* code);
-void leave(const CommunicatorRef& communicator);
+void leave(const CommunicatorRef& communicator, std::unique_lock<std::mutex>* lock);
 // All of the world that are here fail by it.
 void fail_members(const World& world, int code, const std::string& text);
 // A word came. False: it makes no sense, and the line is given up.

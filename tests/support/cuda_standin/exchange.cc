@@ -94,6 +94,13 @@ void Exchange::wake() {
   static_cast<void>(::write(wake_, &one, sizeof one));
 }
 
+void Exchange::flush(const World& world, std::unique_lock<std::mutex>* lock) {
+  Machine::instance().changed.wait_for(*lock, std::chrono::seconds(1), [&] {
+    return std::all_of(world.lines.begin(), world.lines.end(),
+                       [](const auto& line) { return line->unwritten.empty(); });
+  });
+}
+
 bool Exchange::start() {
   if (wake_ >= 0) return true;
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -126,6 +133,7 @@ void Exchange::run() {
       if (goes_on && !(line->is_leaving && line->unwritten.empty())) continue;
       std::erase(lines_, line);
       hang_up(line);
+      machine.changed.notify_all();
     }
   }
 }
@@ -159,6 +167,7 @@ bool Exchange::write(Line& line) {
     if (line.written < line.unwritten.size()) continue;
     line.unwritten.clear();
     line.written = 0;
+    Machine::instance().changed.notify_all();
   }
   return true;
 }

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,6 +74,8 @@ class Exchange {
            const Line* except = nullptr);
   static void say_to(Line& line, std::string_view bytes) { line.unwritten += bytes; }
   void wake();
+  // Until all that was said in the world is written, for the process may end now; a second at most.
+  static void flush(const World& world, std::unique_lock<std::mutex>* lock);
 
  private:
   bool start();

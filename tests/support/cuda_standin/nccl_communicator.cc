@@ -163,8 +163,8 @@ int ncclCommDestroy(void* comm) {
   if (!found->registered.empty())
     call.machine().violation("ncclCommDestroy while memory is registered");
   const bool is_idle = wait_idle(call.machine(), found, call.lock());
-  leave(found);
   communicators().erase(comm);
+  leave(found, call.lock());
   return is_idle ? kNcclSuccess : kNcclInternalError;
 }
 
@@ -174,8 +174,8 @@ int ncclCommAbort(void* comm) {
   const CommunicatorRef found = find_communicator(call, "ncclCommAbort", comm);
   if (found == nullptr) return kNcclInvalidArgument;
   abort_launches(call.machine(), *found);
-  leave(found);
   communicators().erase(comm);
+  leave(found, call.lock());
   return kNcclSuccess;
 }
 

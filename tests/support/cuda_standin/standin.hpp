@@ -2,7 +2,8 @@
 //
 // A test links it and names it by NORIA_CUDA and NORIA_NCCL, so that libnoria finds the very same
 // devices. There are eight of them. Ranks are threads of the process, each with a device of its
-// own. What it takes of a real driver's freedom it uses up: operations run as late, as early and in
+// own, or of several processes, each of which is alone with its own orders, seeds and failures.
+// What it takes of a real driver's freedom it uses up: operations run as late, as early and in
 // as strange an order as streams and events allow, and each read or write of memory that nothing
 // orders is a violation, in words.
 //

@@ -136,7 +136,7 @@ CommunicatorRef join(const WorldId& id, size_t ranks, size_t rank, Context* cont
   return made;
 }
 
-void leave(const CommunicatorRef& communicator) {
+void leave(const CommunicatorRef& communicator, std::unique_lock<std::mutex>* lock) {
   World& world = *communicator->world;
   world.members[communicator->rank] = nullptr;
   world.places[communicator->rank].has_left = true;
@@ -144,6 +144,7 @@ void leave(const CommunicatorRef& communicator) {
   communicator->begun.clear();
   Exchange::instance().say(
       world, {.kind = WordKind::left, .rank = static_cast<uint32_t>(communicator->rank)}, "");
+  Exchange::flush(world, lock);
   const bool is_last = std::all_of(world.members.begin(), world.members.end(),
                                    [](const auto& member) { return member == nullptr; });
   // The id's maker goes on passing words on.
