@@ -1,8 +1,8 @@
 // Communicators of NCCL: who belongs together, and where their collectives meet.
 //
 // The ranks of a world are threads of one process, or of several processes of this machine: then
-// each process has its own world of the same ranks, hears of the others' by its lines (exchange.hpp),
-// and computes the results of its own.
+// each process has its own world of the same ranks, hears of the others' by its lines
+// (exchange.hpp), and computes the results of its own.
 //
 // Threads: as machine.hpp.
 #pragma once
