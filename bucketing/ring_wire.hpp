@@ -18,7 +18,7 @@
 
 namespace noria::bucketing {
 
-inline constexpr uint32_t kRingWireVersion = 3;
+inline constexpr uint32_t kRingWireVersion = 4;
 
 enum class RingMessage : uint8_t { header = 1, notice = 2, wake = 3 };
 
