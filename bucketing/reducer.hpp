@@ -112,8 +112,7 @@ class Reducer final : private OpenStep {
 
   uint32_t buckets() const { return static_cast<uint32_t>(plan_.buckets.size()); }
   uint64_t bytes() const { return tensors_.bytes(); }
-  // How many plans were given up for a better one.
-  uint64_t plan_version() const { return plan_version_; }
+  uint64_t plan_version() const { return plan_version_; }  // plans given up for a better one
   // In launch order, of the last step that succeeded and in its plan; zeros before.
   Outcome<std::span<const noria_bucket_info>> last_buckets() const;
   Outcome<noria_step_info> last_step() const;

@@ -4,10 +4,9 @@
 // A time there is the time measured, times the model's there over the model's here: of the same
 // choice, or of what the model would choose on each where the choice is open. So what the model is
 // wrong by everywhere goes out. What the model says that fewer NICs take longer is added, for a
-// slow start does not grow with the bytes of a NIC. plugin/tuner/RESULTS.md has how far both are off on
-// public logs. Each size is
-// from the nearest number of nodes that has it, with all its choices: what is compared was measured
-// together. One node knows no network, and gives nothing.
+// slow start does not grow with the bytes of a NIC. How far both are off on public logs says
+// plugin/tuner/RESULTS.md. Each size is from the nearest number of nodes that has it, with all its
+// choices: what is compared was measured together. One node knows no network, and gives nothing.
 //
 // Threads: any thread; pure.
 #pragma once
