@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "bucketing/comm.hpp"
+#include "bucketing/lost_rank.hpp"
 
 namespace noria::bucketing {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "base/log.hpp"
 #include "bucketing/control_state.hpp"
+#include "bucketing/lost_rank.hpp"
 #include "bucketing/pause.hpp"
 
 namespace noria::bucketing {
@@ -20,13 +21,6 @@ void sleep_on(int fd, int limit) {
 }
 
 }  // namespace
-
-void await_who_was_lost(const Engine& engine, const Failure& failure) {
-  if (failure.code != NORIA_E_PEER) return;
-  const Pause pause;
-  for (const Nanoseconds until = now_ns() + 1_s; !engine.failed() && now_ns() < until;)
-    pause.take();
-}
 
 Outcome<std::unique_ptr<DeviceWatch>> DeviceWatch::create(const Options& options) {
   std::unique_ptr<DeviceWatch> made(new DeviceWatch(options));

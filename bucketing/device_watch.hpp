@@ -23,10 +23,6 @@
 
 namespace noria::bucketing {
 
-// NCCL sees that a connection broke, the control plane whose. Behind a failure of that kind waits
-// for the engine to fail by its word, for a second at most.
-void await_who_was_lost(const Engine& engine, const Failure& failure);
-
 class DeviceWatch {
  public:
   static constexpr Nanoseconds kLook = 50_ms;

@@ -5,7 +5,7 @@
 
 #include "bucketing/cuda_stream.hpp"
 #include "bucketing/device_buckets.hpp"
-#include "bucketing/device_watch.hpp"
+#include "bucketing/lost_rank.hpp"
 #include "bucketing/pause.hpp"
 #include "bucketing/reducer.hpp"
 #include "bucketing/reducer_words.hpp"
