@@ -94,7 +94,8 @@ class Neighbours {
       int is_done = 0;
       int bytes = -1;
       if (received < offered) {
-        ASSERT_EQ(net().test(receiving[received], &is_done, &bytes), Result::success);
+        ASSERT_EQ(net().test(receiving[received], &is_done, &bytes), Result::success)
+            << last_warning();
         if (is_done != 0) {
           ASSERT_EQ(static_cast<size_t>(bytes), of(received, expected));
           ++received;
@@ -102,7 +103,7 @@ class Neighbours {
       }
       is_done = 0;
       if (sent < posted) {
-        ASSERT_EQ(net().test(sending[sent], &is_done, &bytes), Result::success);
+        ASSERT_EQ(net().test(sending[sent], &is_done, &bytes), Result::success) << last_warning();
         if (is_done != 0) ++sent;
       }
     }

@@ -114,8 +114,8 @@ TEST(Nccl_logs, The_tables_of_a_sweep_have_the_protocol_of_their_heading) {
   EXPECT_EQ(protocols_of("090-rtx5090-socket-rs-ag-proto-sweep.txt"), "/Simple/LL/LL//Simple/LL/");
 }
 
-// Of one size after the other left out: see plugin/tuner/RESULTS.md. Of all tables but those that a reader
-// refuses anyway, by file and table.
+// Of one size after the other left out: see plugin/tuner/RESULTS.md. Of all tables but those that
+// a reader refuses anyway, by file and table.
 TEST(Nccl_logs, Sizes_that_were_left_out_are_predicted_within_15_percent_in_all_logs_but_one) {
   std::set<std::string> worse;
   std::vector<double> medians;
@@ -144,7 +144,8 @@ TEST(Nccl_logs, Sizes_that_were_left_out_are_predicted_within_15_percent_in_all_
   EXPECT_EQ(worse, (std::set<std::string>{"089/1", "089/2", "089/3", "089/5"}));
 }
 
-// How far a row for other numbers of nodes is off, in the median over sizes: see plugin/tuner/RESULTS.md.
+// How far a row for other numbers of nodes is off, in the median over sizes: see
+// plugin/tuner/RESULTS.md.
 TEST(Nccl_logs, Times_on_more_nodes_are_predicted_from_fewer) {
   namespace tuner = plugin::tuner;
   const auto curve_of = [](const fs::path& path) {
