@@ -344,6 +344,33 @@ TEST(EngineTest, No_submission_is_missed_between_blocking_and_asynchronous_calle
 
 // ---- failures -----------------------------------------------------------------------------------
 
+TEST(EngineTest, No_news_is_missed_where_some_wait_long_some_briefly_and_some_not_at_all) {
+  auto engine = make_fake_engine(kPatience);
+  fake_ring().sleeps_until_woken = true;
+  const auto submit_many = [&](const std::function<bool(Collective&)>& wait) {
+    for (int i = 0; i < 300; ++i) {
+      Collective collective;
+      engine->submit(collective, true);
+      fake_ring().grant(FakeRing::kSteps);
+      // Expect: it ends, whoever drives.
+      ASSERT_TRUE(wait(collective)) << i;
+    }
+  };
+  const auto waits_long = [&](Collective& collective) {
+    return engine->wait(collective, now_ns() + kPatience);
+  };
+  const auto waits_briefly = [&](Collective& collective) {
+    return eventually([&] { return engine->wait(collective, now_ns() + 20_us); });
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back(submit_many, waits_long);
+    threads.emplace_back(submit_many, waits_briefly);
+  }
+  submit_many(is_done_by_itself);
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(EngineTest, No_progress_within_the_bound_fails_with_whom_it_waited_for) {
   auto engine = make_fake_engine(20_ms);
   Collective collective;
