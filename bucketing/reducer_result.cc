@@ -40,9 +40,10 @@ bool Reducer::is_given(uint32_t id) const {
 // Of a tensor that was given here, so that somebody used it; that its buckets have ended says that
 // all ranks gave it. Of an empty one, or one whose shards are all others', there is nothing to wait
 // for. The caller is inside the gate: the step cannot end meanwhile but by a failure, and one that
-// wants to end waits for `kLook`.
+// wants to end waits for `kLook` at most.
 Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
-  constexpr Nanoseconds kLook = 200_us;  // short beside the wire time of a bucket
+  constexpr Nanoseconds kLook = 1_ms;        // long beside what it costs to take over the driving
+  constexpr Nanoseconds kSlotLook = 200_us;  // short beside the wire time of a bucket
   const Readiness::Home& home = readiness_->home(id);
   if (!is_given(id)) return no_result_yet(id, 0);
   const Nanoseconds bound = timeout != 0 ? timeout : collective_.timeout_ns;
@@ -58,7 +59,11 @@ Outcome<const void*> Reducer::early_result(uint32_t id, Nanoseconds timeout) {
     if (result_part(bucket, id).bytes() == 0) continue;
     while (!has_come(bucket)) {
       if (!gate_.is_open()) return ended_meanwhile(id, tensors_);
-      if (host_.engine->wait(collective_, now_ns() + kLook) && collective_.failure.code != NORIA_OK)
+      // Slots are emptied in order: there the bucket's own end may not be what is missing.
+      Part* const part = slots_ == nullptr ? &collective_.parts[bucket] : nullptr;
+      const Nanoseconds look = slots_ == nullptr ? kLook : kSlotLook;
+      if (host_.engine->wait(collective_, now_ns() + look, part) &&
+          collective_.failure.code != NORIA_OK)
         return collective_.failure;
       if (now_ns() >= deadline) return no_result_yet(id, bound);
     }
