@@ -103,10 +103,9 @@ Step Connector::State::on_answer() {
   const auto accept = control.read<wire::Accept>();
   peer_name_ = text_of(accept.name);
   if (state_->wants_records() && accept.records.address == 0)
-    return fail(
-        Status(Code::mismatch),
-        "the peer told of no memory for the records of adaptive routing, which we asked for: "
-        "do both sides run the same build?");
+    return fail(Status(Code::mismatch),
+                "the peer told of no memory for the records of messages, which we asked for: "
+                "do both sides run the same build?");
   if (const Status up = state_->link().bring_up(accept.ends); !up.is_ok())
     return fail(up, "our queue pairs could not be set up (errno " + std::to_string(up.raw()) +
                         "): see the log");

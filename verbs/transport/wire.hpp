@@ -107,7 +107,7 @@ struct Hello {
   Token token{};
   uint64_t fingerprint = 0;
   uint8_t provider_kind = 0;
-  uint8_t wants_records = 0;  // for it routes adaptively
+  uint8_t wants_records = 0;  // for it routes adaptively, or cuts long messages
   std::array<uint8_t, 6> reserved{};
   RemoteRegion credits{};  // the sender's credit ring
   Ends ends{};
