@@ -14,9 +14,14 @@ from array import array
 from pathlib import Path
 
 import noria
-from noria import _library, errors
+from noria import _library, _structs, errors
 from ranks import run_ranks
 
+# Public functions that the package does not call, and why.
+UNBOUND = {
+    "noria_all_gather": "noria_all_gather_v takes blocks of one size too",
+    "noria_reduce_scatter": "noria_reduce_scatter_v takes blocks of one size too",
+}
 SOURCE = Path(__file__).resolve().parents[2]
 COMPILER = os.environ.get("CC", "cc")
 
@@ -46,7 +51,7 @@ def compiled(source: str, directory: str, name: str, *flags: str) -> str:
 class Header(unittest.TestCase):
     def test_Structs_lie_in_memory_as_the_headers_say(self):
         lines = []
-        for name, struct in _library.STRUCTS.items():
+        for name, struct in _structs.STRUCTS.items():
             for field, *_ in struct._fields_:
                 lines.append(
                     f'printf("{name} {field} %zu %zu\\n", offsetof({name}, {field}), '
@@ -64,10 +69,37 @@ class Header(unittest.TestCase):
         # Expect: each field at the place and of the size that C gives it.
         ours = "".join(
             f"{name} {field} {getattr(struct, field).offset} {getattr(struct, field).size}\n"
-            for name, struct in _library.STRUCTS.items()
+            for name, struct in _structs.STRUCTS.items()
             for field, *_ in struct._fields_
         )
         self.assertEqual(text, ours)
+
+    def test_Every_function_of_the_headers_is_called_or_listed_with_the_reason(self):
+        declared = {}
+        for header in sorted((SOURCE / "include/noria").glob("*.h")):
+            text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+            for name, parameters in re.findall(r"NORIA_API[^;(]*?(\w+)\(([^;]*)\);", text):
+                none = parameters.strip() in ("", "void")
+                declared[name] = 0 if none else parameters.count(",") + 1
+        package = "".join(f.read_text() for f in Path(noria.__file__).parent.rglob("*.py"))
+        called = set(re.findall(r"\blib\.(noria_\w+)", package))
+
+        # Expect: no function without a call, but for the listed ones, and none that is not there.
+        self.assertGreater(len(declared), 40)
+        self.assertEqual(sorted(called ^ UNBOUND.keys()), sorted(declared))
+        for name in called:
+            # Expect: as many types as the header has parameters.
+            self.assertEqual(len(getattr(_library.lib, name).argtypes), declared[name], name)
+
+    def test_Every_struct_of_the_headers_has_its_layout_here(self):
+        headers = "".join(f.read_text() for f in (SOURCE / "include/noria").glob("*.h"))
+        declared = re.findall(r"typedef struct \{[^}]*\} (\w+);", headers)
+
+        # Expect: each, with as many fields as the header's.
+        self.assertEqual(sorted(declared), sorted(_structs.STRUCTS))
+        for text, name in re.findall(r"typedef struct \{([^}]*)\} (\w+);", headers):
+            fields = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).count(";")
+            self.assertEqual(len(_structs.STRUCTS[name]._fields_), fields, name)
 
     def test_Every_status_of_the_header_has_its_exception(self):
         header = (SOURCE / "include/noria/noria.h").read_text()
@@ -76,6 +108,7 @@ class Header(unittest.TestCase):
             error = errors.error_of(int(value), "text")
             self.assertIsNot(type(error), noria.NoriaError, name)
             self.assertEqual((error.status, str(error)), (int(value), "text"), name)
+            self.assertEqual(noria.status_name(error.status), name)
 
         # A status of a later version.  Expect: an exception all the same, with its number.
         self.assertEqual(str(errors.error_of(-99, "text")), "status -99: text")

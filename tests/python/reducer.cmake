@@ -33,7 +33,7 @@ NORIA_TIMEOUT_MS=20000;OMP_NUM_THREADS=1;CC=${CMAKE_C_COMPILER}")
 endfunction()
 
 if(TARGET noria AND TARGET noria_softverbs AND NORIA_TORCH_PYTHON)
-  foreach(name binding_test faults_test)
+  foreach(name binding_test faults_test shards_test)
     noria_python_test(NAME ${name} SCRIPT tests/python/${name}.py)
   endforeach()
   noria_python_test(NAME device_test SCRIPT tests/python/device_test.py)

@@ -15,6 +15,7 @@ A call that fails raises a ``NoriaError`` with the library's own text. Calls tha
 interpreter. ``noria.torch`` holds what PyTorch users want in place of this.
 """
 
+from noria import observe
 from noria._library import (
     Average,
     Dtype,
@@ -24,6 +25,7 @@ from noria._library import (
     Plan,
     Unused,
     library_path,
+    status_name,
     version,
 )
 from noria.communicator import Communicator, Memory, Stream, Work, unique_id
@@ -47,6 +49,6 @@ from noria.errors import (
     TimedOutError,
     UnsupportedError,
 )
-from noria.reducer import Bucket, Reducer, StepReport, TensorPart
+from noria.reducer import Bucket, Reducer, Shard, ShardRange, StepReport, TensorPart
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""libnoria.so: where it is, its version, its structs and its functions with their types.
+"""libnoria.so: where it is, its version, its constants and its functions with their types.
 
 Loaded once, when the package is imported. Looked for in this order:
 
@@ -13,22 +13,28 @@ import ctypes
 import enum
 import operator
 import os
-from ctypes import (
-    POINTER,
-    c_char,
-    c_char_p,
-    c_int32,
-    c_int64,
-    c_size_t,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
+from ctypes import POINTER, byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
+from noria._structs import (
+    BucketInfoStruct,
+    CommConfig,
+    CommInfoStruct,
+    CounterInfoStruct,
+    HookBucket,
+    ParamInfoStruct,
+    ReducerConfig,
+    ShardInfoStruct,
+    ShardRangeStruct,
+    StepInfoStruct,
+    StepReportStruct,
+    StreamStruct,
+    TensorDesc,
+    UniqueId,
+)
 from noria.errors import ArgumentError, LibraryError, error_of
 
-_MAJOR, _MINOR = 0, 1  # of the header that the structs below were written from
+_MAJOR, _MINOR = 0, 1  # of the header that _structs was written from
 _SONAME = "libnoria.so.0"
 
 
@@ -45,6 +51,11 @@ class Dtype(enum.IntEnum):
     FLOAT32 = 7
     FLOAT64 = 8
     BFLOAT16 = 9
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return (1, 1, 4, 4, 8, 8, 2, 4, 8, 2)[self]
 
 
 class Op(enum.IntEnum):
@@ -105,121 +116,6 @@ class HookMoment(enum.IntEnum):
     AFTER = 1
 
 
-# ---- structs, as the headers have them -----------------------------------------------------------
-
-
-class _Sized(ctypes.Structure):
-    """A struct that begins with its own size. Fields that it lacks are the library's defaults."""
-
-    def __init__(self, **fields):
-        super().__init__(struct_size=ctypes.sizeof(self), **fields)
-
-
-class UniqueId(ctypes.Structure):
-    _fields_ = [("bytes", c_char * 128)]
-
-
-class StreamStruct(_Sized):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("kind", c_uint32),
-        ("handle", c_void_p),
-        ("device", c_int32),
-    ]
-
-
-class CommConfig(_Sized):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("rank", c_int32),
-        ("size", c_int32),
-        ("id", POINTER(UniqueId)),
-        ("start_timeout_ms", c_uint32),
-        ("collective_timeout_ms", c_uint32),
-        ("device_kind", c_uint32),
-        ("device", c_int32),
-        ("nccl_comm", c_void_p),
-    ]
-
-
-class ReducerConfig(_Sized):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("arena", c_uint32),
-        ("bucket_bytes", c_uint64),
-        ("first_bucket_bytes", c_uint64),
-        ("op", c_int32),
-        ("step_timeout_ms", c_uint32),
-        ("plan", c_uint32),
-        ("order", c_uint32),
-        ("last_bucket_bytes", c_uint64),
-        ("average", c_uint32),
-        ("wire_dtype", c_int32),
-        ("unused", c_uint32),
-        ("static_graph", c_uint32),
-        ("nonfinite", c_uint32),
-        ("shard", c_uint32),
-        ("device_kind", c_uint32),
-        ("max_in_flight", c_uint32),
-    ]
-
-
-class TensorDesc(_Sized):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("dtype", c_int32),
-        ("name", c_char_p),
-        ("numel", c_uint64),
-        ("expected_fires", c_uint32),
-        ("reserved", c_uint32),
-        ("ndim", c_uint64),
-        ("shape", POINTER(c_int64)),
-        ("strides", POINTER(c_int64)),
-    ]
-
-
-class StepReportStruct(_Sized):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("buckets", c_uint32),
-        ("step", c_uint64),
-        ("bytes", c_uint64),
-        ("step_ns", c_int64),
-        ("communication_ns", c_int64),
-        ("exposed_ns", c_int64),
-        ("order_wait_ns", c_int64),
-        ("plan_version", c_uint64),
-    ]
-
-
-class HookBucket(_Sized):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("bucket", c_uint32),
-        ("step", c_uint64),
-        ("dtype", c_int32),
-        ("tensors", c_uint32),
-        ("offset", c_uint64),
-        ("bytes", c_uint64),
-        ("data", c_void_p),
-        ("tensor_ids", POINTER(c_uint32)),
-        ("tensor_firsts", POINTER(c_uint64)),
-        ("tensor_offsets", POINTER(c_uint64)),
-        ("tensor_bytes", POINTER(c_uint64)),
-    ]
-
-
-# The C name of each struct, by which a test compares the layouts with the header's.
-STRUCTS = {
-    "noria_unique_id": UniqueId,
-    "noria_stream": StreamStruct,
-    "noria_comm_config": CommConfig,
-    "noria_reducer_config": ReducerConfig,
-    "noria_tensor_desc": TensorDesc,
-    "noria_step_report": StepReportStruct,
-    "noria_hook_bucket": HookBucket,
-}
-
 # ---- functions -----------------------------------------------------------------------------------
 
 _HANDLE = c_void_p
@@ -258,6 +154,21 @@ _STATUS_FUNCTIONS = {
     "noria_step_end": [_HANDLE, _STREAM, POINTER(StepReportStruct)],
     "noria_step_join": [_HANDLE, _STREAM, POINTER(StepReportStruct), POINTER(c_uint32)],
     "noria_reducer_reset": [_HANDLE],
+    "noria_reducer_shard": [_HANDLE, c_uint32, POINTER(ShardInfoStruct)],
+    "noria_reducer_shard_ranges": [
+        _HANDLE,
+        POINTER(ShardRangeStruct),
+        c_uint32,
+        POINTER(c_uint32),
+    ],
+    "noria_reducer_layout": [_HANDLE, c_uint32, POINTER(c_uint64), POINTER(c_uint64)],
+    "noria_reducer_all_gather": [_HANDLE, c_void_p, c_uint64],
+    "noria_reducer_all_gather_as": [_HANDLE, c_void_p, c_uint64, c_int32],
+    "noria_observe_param": [c_uint32, POINTER(ParamInfoStruct)],
+    "noria_observe_counter": [c_uint32, POINTER(CounterInfoStruct)],
+    "noria_observe_comm": [_HANDLE, POINTER(CommInfoStruct)],
+    "noria_observe_step": [_HANDLE, POINTER(StepInfoStruct)],
+    "noria_observe_buckets": [_HANDLE, POINTER(BucketInfoStruct), c_uint32, POINTER(c_uint32)],
 }
 _VOID_FUNCTIONS = {
     "noria_comm_destroy": [_HANDLE],
@@ -307,6 +218,7 @@ def _bind(library: ctypes.CDLL, path: str) -> None:
             f"package is for {_MAJOR}.{_MINOR}: install the two together, or set NORIA_LIBRARY to "
             "the other library"
         )
+    bind("noria_status_name", [c_int32], c_char_p)
     bind("noria_last_error", [c_char_p, c_size_t], c_size_t)
     for name, argtypes in _STATUS_FUNCTIONS.items():
         bind(name, argtypes, c_int32)
@@ -327,6 +239,11 @@ def version() -> tuple[int, int, int]:
     """Major, minor and patch version of the library that is loaded."""
     number = lib.noria_version()
     return number // 10000, number // 100 % 100, number % 100
+
+
+def status_name(status: int) -> str:
+    """The header's name of a status, as of a ``NoriaError.status``: ``"NORIA_E_PEER"``."""
+    return lib.noria_status_name(status).decode()
 
 
 def unsigned(name: str, value: Any, bits: int) -> int:
@@ -352,3 +269,26 @@ def check(status: int) -> None:
     """Raises what a failed status means. To be called by the thread that made the call."""
     if status < 0:
         raise error_of(status, last_error())
+
+
+def array_of(function: Any, handle: c_void_p, struct: Any) -> list:
+    """What a function gives that writes as many structs as there is room for, and tells how many
+    there are."""
+    count = c_uint32()
+    check(function(handle, None, 0, byref(count)))
+    # The first one's size tells the size of all.
+    room = (struct * max(count.value, 1))(struct())
+    check(function(handle, room, count.value, byref(count)))
+    return room[: count.value]
+
+
+def tuple_of(kind: Any, struct: Any) -> Any:
+    """A NamedTuple of the struct's fields of the same names: texts as str, NULL as 0."""
+
+    def value(name: str) -> Any:
+        raw = getattr(struct, name)
+        if isinstance(raw, bytes):
+            return raw.decode("utf-8", "replace")
+        return Dtype(raw) if name == "dtype" else raw or 0
+
+    return kind(*map(value, kind._fields))

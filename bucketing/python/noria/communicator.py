@@ -7,17 +7,8 @@ import weakref
 from ctypes import byref, c_int32, c_uint64, c_void_p
 from typing import Any, NamedTuple, Optional, Sequence
 
-from noria._library import (
-    CommConfig,
-    Dtype,
-    Op,
-    StreamKind,
-    StreamStruct,
-    UniqueId,
-    check,
-    lib,
-    unsigned,
-)
+from noria._library import Dtype, Op, StreamKind, check, lib, unsigned
+from noria._structs import CommConfig, StreamStruct, UniqueId
 from noria.errors import ArgumentError
 
 

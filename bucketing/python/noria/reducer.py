@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from ctypes import byref, c_int64, c_uint32, c_uint64, c_void_p
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 from noria._library import (
     Average,
@@ -15,16 +15,22 @@ from noria._library import (
     Op,
     Order,
     Plan,
-    ReducerConfig,
-    StepReportStruct,
     StreamKind,
-    TensorDesc,
     Unused,
+    array_of,
     check,
     lib,
+    tuple_of,
     unsigned,
 )
-from noria.communicator import Communicator, Stream, stream_struct
+from noria._structs import (
+    ReducerConfig,
+    ShardInfoStruct,
+    ShardRangeStruct,
+    StepReportStruct,
+    TensorDesc,
+)
+from noria.communicator import Communicator, Stream, memory_of, stream_struct
 from noria.errors import ArgumentError, HookError
 
 
@@ -61,6 +67,31 @@ class Bucket(NamedTuple):
     offset: int  # bytes, in the layout
     data: memoryview
     tensors: tuple[TensorPart, ...]
+
+
+class Shard(NamedTuple):
+    """What this rank keeps of a bucket. ``gradient`` is the address of the shard's reduction after
+    ``step_end``, until the reducer is closed; the rest is in bytes."""
+
+    dtype: Dtype
+    bucket_offset: int  # in the layout
+    bucket_bytes: int
+    offset: int  # in the bucket
+    bytes: int
+    gradient: int
+
+
+class ShardRange(NamedTuple):
+    """The ``count`` elements of a tensor, from ``first`` on, that lie in this rank's shard of a
+    bucket; ``gradient`` as in Shard."""
+
+    bucket: int
+    tensor: int
+    dtype: Dtype
+    first: int
+    count: int
+    offset: int  # bytes, in the layout
+    gradient: int
 
 
 def _bucket_of(shown) -> Bucket:
@@ -108,6 +139,8 @@ class Reducer:
     ``on_device``: gradients lie on the communicator's device, and are given in the order of a
     ``stream``. With one for ``step_end``, whose later work sees the averages, the host waits for the
     other ranks' hosts but for no device.
+    ``shard``: each rank keeps the reduction of its shard of each bucket only, for optimizers whose
+    state is shared out (see ``shard_ranges`` and ``all_gather``); half the bytes on the wire.
     ``max_in_flight``: without an arena, of how many buckets copies are held at once; 0 is all, and
     on a device 2.
 
@@ -132,6 +165,7 @@ class Reducer:
         static_graph: bool = False,
         check_finite: bool = False,
         on_device: bool = False,
+        shard: bool = False,
         max_in_flight: int = 0,
     ):
         if wire_dtype == Dtype.INT8:  # whose number is the header's for none
@@ -150,6 +184,7 @@ class Reducer:
             unused=unused,
             static_graph=int(static_graph),
             nonfinite=int(check_finite),
+            shard=int(shard),
             device_kind=StreamKind.CUDA if on_device else StreamKind.HOST,
             max_in_flight=unsigned("max_in_flight", max_in_flight, 32),
         )
@@ -161,6 +196,7 @@ class Reducer:
         self._report = StepReportStruct()
         self._hooks: dict[HookMoment, HookFunction] = {}  # what C calls must live
         self._hook_failures: list[BaseException] = []  # of this rank, in this step
+        self._gathered: Any = None  # what the device may hold registered, see all_gather()
 
     def add(
         self,
@@ -235,6 +271,44 @@ class Reducer:
         check(lib.noria_reducer_view(self.handle, tensor, byref(address), byref(size)))
         return address.value or 0, size.value
 
+    def layout(self, tensor: int) -> tuple[int, int]:
+        """Where the tensor's gradient lies, and how large the whole is, in bytes."""
+        offset, total = c_uint64(), c_uint64()
+        tensor = unsigned("tensor", tensor, 32)
+        check(lib.noria_reducer_layout(self.handle, tensor, byref(offset), byref(total)))
+        return offset.value, total.value
+
+    def shard(self, bucket: int) -> Shard:
+        """With ``shard=True``, what this rank keeps of a bucket. ``Order.ARRIVAL`` gives buckets
+        other numbers once, as ``plan_version`` says; where shards lie stays."""
+        info = ShardInfoStruct()
+        bucket = unsigned("bucket", bucket, 32)
+        check(lib.noria_reducer_shard(self.handle, bucket, byref(info)))
+        return tuple_of(Shard, info)
+
+    def shard_ranges(self) -> list[ShardRange]:
+        """With ``shard=True``, what this rank keeps of each tensor: its part of the optimizer's
+        work, in order of offsets within each bucket."""
+        found = array_of(lib.noria_reducer_shard_ranges, self.handle, ShardRangeStruct)
+        return [tuple_of(ShardRange, one) for one in found]
+
+    def all_gather(self, data: Any, dtype: Optional[Dtype] = None) -> None:
+        """Gives this rank's shards of ``data``, which is laid out as the gradients, and gets all
+        others'. Every rank calls it, between steps. ``data`` is an array, as of a communicator's
+        collectives, or a ``Memory``; the whole of ``layout``. ``dtype``: of its elements, where
+        that is another than the gradients'; places and sizes change with the elements' size.
+        The memory stays registered until a call with other memory, or ``close``: an array is held
+        so long, and what is behind a ``Memory`` is to be kept by who made it."""
+        memory = memory_of(data)
+        # Both are held while the call may fail, which does not tell which of them is registered.
+        self._gathered = (self._gathered, data)
+        arguments = (self.handle, memory.address, memory.count * Dtype(memory.dtype).size)
+        if dtype is None:
+            check(lib.noria_reducer_all_gather(*arguments))
+        else:
+            check(lib.noria_reducer_all_gather_as(*arguments, dtype))
+        self._gathered = data
+
     def step_begin(self, *, accumulate: bool = False) -> None:
         """Opens a step. Every rank does, in the same order as its collectives. One that only
         accumulates sends nothing: what is given in it comes out of the next one that does not."""
@@ -292,17 +366,7 @@ class Reducer:
         return bool(all_joined.value), self._last_report()
 
     def _last_report(self) -> StepReport:
-        report = self._report
-        return StepReport(
-            report.step,
-            report.buckets,
-            report.bytes,
-            report.step_ns,
-            report.communication_ns,
-            report.exposed_ns,
-            report.order_wait_ns,
-            report.plan_version,
-        )
+        return tuple_of(StepReport, self._report)
 
     def reset(self) -> None:
         """After a failed step, on every rank: back to between steps."""
@@ -314,3 +378,4 @@ class Reducer:
         """Gives the reducer back; it happens by itself when nobody holds it any more."""
         self._destroy()
         self.handle = c_void_p()
+        self._gathered = None

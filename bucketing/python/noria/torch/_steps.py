@@ -18,7 +18,8 @@ import torch
 from torch.autograd import Variable
 
 from noria import ArgumentError, NoriaError, Op, Reducer, StateError, StepReport, Stream
-from noria._library import StreamStruct, last_error, lib
+from noria._library import last_error, lib
+from noria._structs import StreamStruct
 from noria.communicator import stream_struct
 from noria.errors import error_of
 from noria.torch._tensors import bytes_at, device_of, memory_of, stream_of
