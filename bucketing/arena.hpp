@@ -36,8 +36,9 @@ class Arena {
       auto region = domain->allocate(bytes);
       if (!region.is_ok()) {
         const Status status = region.failure();
-        return Failure{to_noria_status(status.code()),
-                       refused(bytes) + " on " + domain->describe() + ": " + cause_of(status)};
+        std::string text = refused(bytes) + " on " + domain->describe() + ": " + cause_of(status);
+        if (status.code() == Code::no_memory) text += kWhatToTry;
+        return Failure{to_noria_status(status.code()), std::move(text)};
       }
       arena.region_ = std::move(region).value();
       arena.base_ = arena.region_.base();
@@ -45,7 +46,7 @@ class Arena {
     }
     // calloc takes large blocks from the system as they are: zeroed, and untouched until used.
     arena.plain_.reset(static_cast<std::byte*>(std::calloc(bytes + kBucketAlign, 1)));
-    if (arena.plain_ == nullptr) return Failure{NORIA_E_NOMEM, refused(bytes)};
+    if (arena.plain_ == nullptr) return Failure{NORIA_E_NOMEM, refused(bytes) + kWhatToTry};
     const auto address = reinterpret_cast<uintptr_t>(arena.plain_.get());
     arena.base_ = arena.plain_.get() + (align_up(address, uintptr_t{kBucketAlign}) - address);
     return arena;
@@ -58,6 +59,9 @@ class Arena {
   struct Freer {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
+  static constexpr const char* kWhatToTry =
+      "; raise the limits of memory (ulimit -l and -v), or the container's, or, in copy mode, set "
+      "max_in_flight";
   static std::string refused(uint64_t bytes) {
     return "no " + std::to_string(bytes) + " bytes for the gradients";
   }

@@ -841,8 +841,10 @@ TEST(Reducer, Without_memory_for_the_gradients_it_stays_unsealed_on_all_ranks) {
   ThreadRanks ranks(2);
   ranks.run([&](int32_t rank) {
     RankReducer mine(ranks.host(rank), small_buckets(true), {{"a", NORIA_FLOAT32, 1ULL << 44}});
-    for (int attempt = 0; attempt < 2; ++attempt)
+    for (int attempt = 0; attempt < 2; ++attempt) {
       expect_failure(mine.reducer.seal(), NORIA_E_NOMEM, "bytes for the gradients");
+      expect_failure(mine.reducer.seal(), NORIA_E_NOMEM, "raise the limits of memory");
+    }
     // Expect: as before the seal.
     EXPECT_EQ(mine.reducer.add("b", NORIA_FLOAT32, 4).value(), 1u);
     expect_failure(mine.reducer.step_begin(), NORIA_E_STATE, "comes after noria_reducer_seal()");
