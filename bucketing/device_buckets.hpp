@@ -132,7 +132,7 @@ class DeviceBuckets {
 
   // Of a step that is_done(): reads them from the device.
   Outcome<Ok> read_times();
-  // In the last step of which they were read.
+  // In the last step of which they were read under this plan; 0: none was, or there is one rank.
   WireTimes times(uint32_t bucket) const { return times_[bucket]; }
 
  private:

@@ -285,7 +285,8 @@ NORIA_API noria_status noria_reducer_all_gather_as(noria_reducer* reducer, void*
  * In copy mode the average of what a rank did not give has no place: noria_grad_result() answers
  * UNSUPPORTED. So do hooks, NONFINITE_ERROR, and KEEP with views; without kernels (built without
  * nvcc, or for other GPUs) wire_dtype and averages that divide before. Times of buckets are the
- * GPU's, of the last step that was over when asked. */
+ * GPU's: after a step_end() with the host as consumer those of that step, after one with a stream,
+ * which waits for no GPU, those of an earlier one (observe.h). */
 
 /* A step that only adds to the gradients: nothing is sent, step_end returns at once, and results
  * come with the next step without this flag, to which each rank may come after as many steps of

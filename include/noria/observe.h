@@ -91,7 +91,12 @@ typedef struct {
 NORIA_API noria_status noria_observe_step(const noria_reducer* reducer, noria_step_info* info);
 
 /* One bucket of the plan of the last step that succeeded, and its times in it, ns of
- * CLOCK_MONOTONIC; of one without bytes, and before any step, 0. */
+ * CLOCK_MONOTONIC; of one without bytes, and before any step, 0.
+ * On a device start_ns, end_ns and wire_ns are read when step_end() has waited for the results
+ * itself, or when a step begins and the GPU is done with the one before. After a step_end() whose
+ * consumer is a CUDA stream they are therefore those of the step that was read last, an earlier
+ * one; 0 until one was read under this plan, and with one rank. So is communication_ns of a step,
+ * and backlog_ns, tail_ns and finish_ns are reckoned from such ends; the rest is the step's. */
 typedef struct {
   uint32_t struct_size;
   uint32_t bucket;
