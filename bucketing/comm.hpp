@@ -65,7 +65,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // The same, under way when it returns.
   Outcome<noria_work*> launch(Kind kind, int32_t root, const Part* part);
   // The stream on the GPU that `stream` names; nothing: the host.
-  Outcome<std::optional<cuda::Stream>> read_stream(const noria_stream* stream) const;
+  Outcome<std::optional<cuda::Stream>> read_stream(const noria_stream* stream);
   // In such a stream. `function` names the call; null without `with_work`.
   Outcome<noria_work*> launch_on(cuda::Stream stream, const std::string& function, Kind kind,
                                  int32_t root, const Part* part, bool with_work);
@@ -102,6 +102,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   bool end_work_on_gpu();
   // What every call fails with from now on, and all ranks', once the GPU or NCCL has failed here.
   Failure fail_by_gpu(const Failure& failure);
+  Failure refuse_by_gpu(const Failure& failure);
   Failure on_this_rank(const Failure& failure) const;
   Outcome<Ok> start_timeline(const std::string& group, const ClockOffset& clock);
   // All ranks get the failure of the lowest rank that has one. One rank: its own.

@@ -76,24 +76,35 @@ Failure Comm::on_this_rank(const Failure& failure) const {
 
 // ---- collectives --------------------------------------------------------------------------------
 
-Outcome<std::optional<cuda::Stream>> Comm::read_stream(const noria_stream* stream) const {
-  return bucketing::read_stream(stream, gpu_ != nullptr ? &gpu_->streams() : nullptr);
+// What the caller can mend is told to the caller alone. A device that failed is not there for what
+// the other ranks are launching: they must hear of it.
+Failure Comm::refuse_by_gpu(const Failure& failure) {
+  const bool is_lost = failure.code == NORIA_E_DEVICE || failure.code == NORIA_E_NOMEM;
+  return is_lost ? fail_by_gpu(failure) : failure;
+}
+
+Outcome<std::optional<cuda::Stream>> Comm::read_stream(const noria_stream* stream) {
+  auto read = bucketing::read_stream(stream, gpu_ != nullptr ? &gpu_->streams() : nullptr);
+  if (!read && gpu_ != nullptr) return refuse_by_gpu(read.failure());
+  return read;
 }
 
 Outcome<noria_work*> Comm::launch_on(cuda::Stream stream, const std::string& function, Kind kind,
                                      int32_t root, const Part* part, bool with_work) {
   NORIA_TRY(status());
   NORIA_TRY(check_no_step_open());
-  NORIA_TRY(gpu_->check(function, part));
+  if (const Outcome<Ok> fit = gpu_->check(function, part); !fit)
+    return refuse_by_gpu(fit.failure());
   sweep_works();
   noria_work* work = nullptr;
   CudaEvent* done = nullptr;
   if (with_work) {
-    NORIA_TRY_ASSIGN(CudaEvent event, gpu_->events().take());
+    Outcome<CudaEvent> event = gpu_->events().take();
+    if (!event) return refuse_by_gpu(event.failure());
     work = &works_.emplace_back();
     work->comm = shared_from_this();
     work->engine = engine_.get();
-    done = &work->device_work.emplace(std::move(event)).event();
+    done = &work->device_work.emplace(std::move(event).value()).event();
   }
   const auto enqueued = gpu_->enqueue(kind, root, part, stream, done);
   if (enqueued) return work;
