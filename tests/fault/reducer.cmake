@@ -12,3 +12,8 @@ noria_test(NAME device_reducer_fault_test LABELS fault TIMEOUT 300
            LIBS noria noria_bucketing noria_cuda_standin
            ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late;${NORIA_CUDA_STANDIN}")
 add_dependencies(device_reducer_fault_test noria_softverbs)
+noria_test(NAME device_sweep_test LABELS fault TIMEOUT 300
+           SOURCES fault/device_sweep_test.cc
+           LIBS noria noria_bucketing noria_cuda_standin
+           ENVIRONMENT "NORIA_SOFT=1;NORIA_DEBUG=none;${NORIA_CUDA_STANDIN}")
+add_dependencies(device_sweep_test noria_softverbs)

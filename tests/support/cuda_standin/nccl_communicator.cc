@@ -181,11 +181,18 @@ int ncclCommAbort(void* comm) {
 
 int ncclCommGetAsyncError(void* comm, int* error) {
   Call call("ncclCommGetAsyncError", Needs::nothing);
-  if (call.is_over()) return call.code();
+  if (call.is_over()) {
+    // Who began it is told of a failure, and asks no more.
+    const auto told = communicators().find(comm);
+    if (told != communicators().end() && told->second->begun_by == std::this_thread::get_id())
+      told->second->begun_by = {};
+    return call.code();
+  }
   const CommunicatorRef found = find_communicator(call, "ncclCommGetAsyncError", comm);
   if (found == nullptr) return kNcclInvalidArgument;
   // NCCL ends what it began when it is asked, which two threads must not do at once.
-  if (!found->begun.empty() && found->begun_by != std::this_thread::get_id())
+  if (!found->begun.empty() && found->begun_by != std::thread::id() &&
+      found->begun_by != std::this_thread::get_id())
     call.machine().violation(
         say("ncclCommGetAsyncError of rank %zu while another thread's operation is in progress",
             found->rank));
