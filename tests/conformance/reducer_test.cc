@@ -561,6 +561,7 @@ TEST(Reducer, C39_A_bucket_is_reduced_while_the_backward_pass_goes_on) {
       expect_ok(mine.give(1, step));
       // Expect: the result is there, though the last gradient is not.
       ASSERT_TRUE(is_reduced(mine, 1, step));
+      ASSERT_TRUE(mine.reducer.result(1, 20_s).is_ok());  // and its end is noted
       expect_ok(mine.give(0, step));
       const auto info = mine.reducer.step_end();
       ASSERT_TRUE(info.is_ok());
