@@ -23,7 +23,7 @@ bool is_free_in_order(const Collective& collective) {
       collective.has_single_phase || collective.parts.size() != 1)
     return false;
   const Part& part = collective.parts.front();
-  return part.count >= RingRun::kColdBytes / dtype_bytes(part.dtype);
+  return part.count * dtype_bytes(part.dtype) >= RingRun::kColdBytes;
 }
 
 }  // namespace
