@@ -98,11 +98,9 @@ Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_
     return try_send_in_group(credit, region, offset, bytes, tag);
   Request& request = requests_[wire::slot_of(sequence)];
   if (!request.is_free() || !link_.status().is_ok()) return nullptr;
-  if (!fits(credit, region, offset, bytes)) [[unlikely]] {
-    if (!fits_in_parts(credit, region, offset, bytes))
-      return RequestAccess::refuse(request, Code::bad_argument);
-    if (!may_send_long(request)) return nullptr;
-  }
+  Request* answer = nullptr;
+  if (!fits(credit, region, offset, bytes, request_bytes_)) [[unlikely]]
+    if (is_held_back(request, credit, region, offset, bytes, &answer)) return answer;
   next_ = sequence + 1;
   send_message(sequence, credit, &request, region, offset, bytes);
   return &request;
@@ -122,11 +120,9 @@ Request* SendState::try_send_in_group(CreditView first, const RegionState* regio
     if (wire::tag_in(credit.match()) != tag) continue;
     Request& request = requests_[wire::slot_of(sequence)];
     if (!request.is_free()) return nullptr;
-    if (!fits(credit, region, offset, bytes)) [[unlikely]] {
-      if (!fits_in_parts(credit, region, offset, bytes))
-        return RequestAccess::refuse(request, Code::bad_argument);
-      if (!may_send_long(request)) return nullptr;
-    }
+    Request* answer = nullptr;
+    if (!fits(credit, region, offset, bytes, request_bytes_)) [[unlikely]]
+      if (is_held_back(request, credit, region, offset, bytes, &answer)) return answer;
     group_sent_ |= 1u << i;
     if (group_sent_ == (1u << members) - 1) {
       group_sent_ = 0;
@@ -146,21 +142,21 @@ Request* SendState::on_group_of_none(uint32_t members) {
 }
 
 inline bool SendState::fits(CreditView credit, const RegionState* region, uint64_t offset,
-                            uint64_t bytes) const {
+                            uint64_t bytes, uint64_t most) const {
   const bool is_inside = bytes == 0 || (region != nullptr && region->contains(offset, bytes));
-  return is_inside && bytes <= credit.bytes() && bytes <= request_bytes_;
+  return is_inside && bytes <= credit.bytes() && bytes <= most;
 }
 
-bool SendState::fits_in_parts(CreditView credit, const RegionState* region, uint64_t offset,
-                              uint64_t bytes) const {
-  return region != nullptr && region->contains(offset, bytes) && bytes <= credit.bytes() &&
-         bytes <= kMaxMessageBytes;
-}
-
-bool SendState::may_send_long(Request& request) {
-  if (long_ != nullptr && RequestAccess::pieces(*long_) != 0) return false;
+bool SendState::is_held_back(Request& request, CreditView credit, const RegionState* region,
+                             uint64_t offset, uint64_t bytes, Request** answer) {
+  if (!fits(credit, region, offset, bytes, kMaxMessageBytes)) {
+    *answer = RequestAccess::refuse(request, Code::bad_argument);
+    return true;
+  }
+  *answer = nullptr;
+  if (long_ != nullptr && RequestAccess::pieces(*long_) != 0) return true;
   long_ = &request;
-  return true;
+  return false;
 }
 
 inline void SendState::send_message(uint64_t sequence, CreditView credit, Request* request,

@@ -63,12 +63,13 @@ class SendState : public InKeptStorage {
                                                          const RegionState* region, uint64_t offset,
                                                          uint64_t bytes, uint32_t tag);
   NORIA_COLD Request* on_group_of_none(uint32_t members);
-  NORIA_HOT bool fits(CreditView credit, const RegionState* region, uint64_t offset,
-                      uint64_t bytes) const;
-  bool fits_in_parts(CreditView credit, const RegionState* region, uint64_t offset,
-                     uint64_t bytes) const;
-  // Whether no other long message is under way; then this is the one.
-  bool may_send_long(Request& request);
+  // In the memory of both sides, and not above `most`.
+  NORIA_HOT bool fits(CreditView credit, const RegionState* region, uint64_t offset, uint64_t bytes,
+                      uint64_t most) const;
+  // Of what is no single work request: true, with what the caller is answered, where it cannot be
+  // sent at all, or not while another long message is under way. False: now it is the one.
+  NORIA_COLD bool is_held_back(Request& request, CreditView credit, const RegionState* region,
+                               uint64_t offset, uint64_t bytes, Request** answer);
   // Message `sequence`, for which there are a credit and a free request.
   NORIA_HOT void send_message(uint64_t sequence, CreditView credit, Request* request,
                               const RegionState* region, uint64_t offset, uint64_t bytes);
