@@ -153,11 +153,7 @@ TEST_F(Overlap_perf_on_a_gpu, Every_mode_is_right_in_views_and_in_memory_of_its_
 TEST_F(Overlap_perf_on_a_gpu, A_killed_rank_is_named_by_the_others_and_exit_4) {
   RunningTool tool({"overlap_perf", "--backend", "nccl", "-g", "2", "--trace", model(), "--mode",
                     "bucketed", "--backward-ms", "3600000"});
-  std::vector<pid_t> ranks = tool.children();
-  for (int looks = 0; ranks.size() < 2 && looks < 30000; ++looks) {
-    ::poll(nullptr, 0, 1);
-    ranks = tool.children();
-  }
+  const std::vector<pid_t> ranks = tool.children(2);
   ASSERT_EQ(ranks.size(), 2U);
   ::poll(nullptr, 0, 700);  // well into the first step; what is expected holds at any time
   ::kill(ranks[1], SIGKILL);

@@ -124,11 +124,7 @@ TEST_F(OverlapPerf, A_rank_killed_in_a_long_backward_pass_is_named_by_the_others
     for (const size_t victim : {size_t{1}, size_t{0}}) {
       RunningTool tool({"overlap_perf", "--trace", trace_, "-g", "3", "--mode", mode,
                         "--backward-ms", "3600000"});
-      std::vector<pid_t> ranks = tool.children();
-      for (int looks = 0; ranks.size() < 3 && looks < 30000; ++looks) {
-        ::poll(nullptr, 0, 1);
-        ranks = tool.children();
-      }
+      const std::vector<pid_t> ranks = tool.children(3);
       ASSERT_EQ(ranks.size(), 3U);
       ::poll(nullptr, 0, 700);  // well into the first step; what is expected holds at any time
       ::kill(ranks[victim], SIGKILL);

@@ -86,6 +86,15 @@ std::vector<pid_t> RunningTool::children() const {
   return pids;
 }
 
+std::vector<pid_t> RunningTool::children(size_t count) const {
+  std::vector<pid_t> found = children();
+  for (int looks = 0; found.size() < count && looks < 30000; ++looks) {
+    ::poll(nullptr, 0, 1);
+    found = children();
+  }
+  return found;
+}
+
 ToolEnd RunningTool::end() {
   const int64_t deadline = now_ns() + 120_s;
   while (read_more(deadline)) {

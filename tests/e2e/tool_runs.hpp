@@ -34,6 +34,8 @@ class RunningTool {
   bool prints(const std::string& text);
   // The ranks that it forked, in order of rank.
   std::vector<pid_t> children() const;
+  // The same once there are so many, or after 30 s.
+  std::vector<pid_t> children(size_t count) const;
   // Waits for the end, 120 s at most.
   ToolEnd end();
 
