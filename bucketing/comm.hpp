@@ -102,6 +102,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   bool end_work_on_gpu();
   // What every call fails with from now on, and all ranks', once the GPU or NCCL has failed here.
   Failure fail_by_gpu(const Failure& failure);
+  // That, where the device failed before a launch; what the caller can mend only the caller hears.
   Failure refuse_by_gpu(const Failure& failure);
   Failure on_this_rank(const Failure& failure) const;
   Outcome<Ok> start_timeline(const std::string& group, const ClockOffset& clock);

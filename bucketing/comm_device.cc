@@ -6,8 +6,8 @@
 
 #include "base/log.hpp"
 #include "bucketing/control_wire.hpp"
+#include "bucketing/device_idle.hpp"
 #include "bucketing/kernels.hpp"
-#include "bucketing/pause.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -47,10 +47,7 @@ Outcome<std::unique_ptr<CommDevice>> CommDevice::open(const Params& params, int3
 // A barrier that was aborted may still be at the scratch.
 CommDevice::~CommDevice() {
   if (nccl_ == nullptr) return;
-  constexpr Nanoseconds kPatience = 10_s;
-  Outcome<bool> is_idle = is_idle_within(kPatience);
-  if (!is_idle) is_idle = is_idle_within(kPatience);  // the failure was of something before
-  if (!is_idle || *is_idle) return;                   // where the device is lost, so is its work
+  if (!is_still_at_work([this](Nanoseconds patience) { return is_idle_within(patience); })) return;
   log(LogLevel::warn, "%s still works for NCCL, seconds after its communicator was destroyed",
       device_->name().c_str());
   static_cast<void>(new DeviceMemory(std::move(scratch_)));  // for good, on purpose
@@ -58,13 +55,9 @@ CommDevice::~CommDevice() {
 
 Outcome<bool> CommDevice::is_idle_within(Nanoseconds patience) const {
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_->make_current());
-  const Pause pause;
-  for (const Nanoseconds deadline = now_ns() + patience;;) {
-    NORIA_TRY_ASSIGN(const bool is_idle,
-                     device_->api().ask<&CudaSymbols::stream_query>(nccl_->stream().handle()));
-    if (is_idle || now_ns() >= deadline) return is_idle;
-    pause.take();
-  }
+  return is_seen_within(patience, [this] {
+    return device_->api().ask<&CudaSymbols::stream_query>(nccl_->stream().handle());
+  });
 }
 
 Outcome<std::string> CommDevice::introduce(bool with_id) const {

@@ -76,8 +76,7 @@ Failure Comm::on_this_rank(const Failure& failure) const {
 
 // ---- collectives --------------------------------------------------------------------------------
 
-// What the caller can mend is told to the caller alone. A device that failed is not there for what
-// the other ranks are launching: they must hear of it.
+// The other ranks are launching what this one will not: they must hear of it.
 Failure Comm::refuse_by_gpu(const Failure& failure) {
   const bool is_lost = failure.code == NORIA_E_DEVICE || failure.code == NORIA_E_NOMEM;
   return is_lost ? fail_by_gpu(failure) : failure;

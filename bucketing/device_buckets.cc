@@ -6,8 +6,8 @@
 #include "base/log.hpp"
 #include "bucketing/collective.hpp"
 #include "bucketing/device_buckets.hpp"
+#include "bucketing/device_idle.hpp"
 #include "bucketing/kernels.hpp"
-#include "bucketing/pause.hpp"
 #include "bucketing/shard.hpp"
 
 namespace noria::bucketing {
@@ -38,10 +38,7 @@ DeviceBuckets::DeviceBuckets(const DeviceHost& host, const ReducerConfig& config
 
 DeviceBuckets::~DeviceBuckets() {
   if (!done_) return;
-  constexpr Nanoseconds kPatience = 10_s;  // an operation that NCCL gave up ends in milliseconds
-  Outcome<bool> is_idle = is_idle_within(kPatience);
-  if (!is_idle) is_idle = is_idle_within(kPatience);  // the failure was of something before
-  if (!is_idle || *is_idle) return;                   // where the device is lost, so is its work
+  if (!is_still_at_work([this](Nanoseconds patience) { return is_idle_within(patience); })) return;
   log(LogLevel::warn,
       "%s still works on a reducer's gradients, seconds after it was destroyed: their memory is "
       "not given back",
@@ -59,12 +56,7 @@ Outcome<bool> DeviceBuckets::is_idle_within(Nanoseconds patience) {
     if (ranks_ > 1) NORIA_TRY(hold_copy_back(host_.nccl->stream().handle(), *written_));
     NORIA_TRY(mark_->record(copy()));
   }
-  const Pause pause;
-  for (const Nanoseconds deadline = now_ns() + patience;;) {
-    NORIA_TRY_ASSIGN(const bool is_over, mark_->is_done());
-    if (is_over || now_ns() >= deadline) return is_over;
-    pause.take();
-  }
+  return is_seen_within(patience, [this] { return mark_->is_done(); });
 }
 
 // ---- a plan -------------------------------------------------------------------------------------

@@ -188,6 +188,7 @@ Outcome<const void*> Reducer::early_device_result(uint32_t id, Nanoseconds timeo
   }
   for (uint32_t s = home.first_stretch; s < home.end_stretch() && !consumer; ++s) {
     const uint32_t bucket = readiness_->bucket_of(s);
+    if (result_part(bucket, id).bytes() == 0) continue;  // nor published
     NORIA_TRY_ASSIGN(const bool is_there,
                      wait_for_device([&] { return device_->is_published(bucket); }, deadline));
     if (!is_there) return no_result_yet(id, bound);

@@ -32,8 +32,7 @@ const char* advice(noria_status code) {
              "or say in expected_fires how often";
     case NORIA_E_NONFINITE:
       return "skip the step on every rank with noria_reducer_reset(), scale the loss down where "
-             "sums "
-             "overflow, or let such values pass with NORIA_NONFINITE_PASS";
+             "sums overflow, or let such values pass with NORIA_NONFINITE_PASS";
     case NORIA_E_HOOK:
       return "mend what the hook complains of, or call noria_reducer_reset() on every rank and go "
              "on "
