@@ -221,8 +221,8 @@ Failure ControlPlane::State::missing_at_join() {
 }
 
 void ControlPlane::State::finish_gather_if_complete() {
-  // Too late: what is pending fails it on all ranks.
-  if (pending_ && pending_->code == NORIA_E_TIMEOUT) return;
+  // Too late: what failed, or is about to, fails it on all ranks.
+  if (failed() || (pending_ && pending_->code == NORIA_E_TIMEOUT)) return;
   const Put* first = nullptr;
   size_t first_rank = 0;
   bool is_complete = true;

@@ -555,6 +555,47 @@ TEST(ControlTest, A_gather_that_a_rank_does_not_come_to_names_it) {
   }
 }
 
+// Rank 1 comes when rank 0 has given up. Expect: it is told of that, and nobody answers its gather.
+TEST(ControlTest, Who_comes_to_a_gather_that_failed_is_not_told_that_it_succeeded) {
+  const Rendezvous rendezvous = make_rendezvous(2);
+  std::atomic<bool> gave_up{false}, has_come{false};
+  run_rank_threads(2, [&](int32_t rank) {
+    if (rank == 0) {
+      auto control = join(rendezvous, rank);
+      ASSERT_TRUE(control.is_ok()) << control.failure().text;
+      EXPECT_FALSE((*control)->all_gather("verdict", "", now_ns() + 50_ms).is_ok());
+      gave_up = true;
+      while (!has_come) ::poll(nullptr, 0, 1);
+      return;  // it reads what has come before it hangs up
+    }
+    const Fd socket = call(rendezvous, hello_bytes({.token_low = rendezvous.token_low,
+                                                    .token_high = rendezvous.token_high,
+                                                    .rank = 1,
+                                                    .size = 2}));
+    while (!gave_up) ::poll(nullptr, 0, 1);
+    PayloadWriter put;
+    put.put_text("verdict");
+    put.put_text("");
+    const std::string late = encode_frame(FrameType::gather_put, put.bytes());
+    ASSERT_EQ(::send(socket.get(), late.data(), late.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(late.size()));
+    has_come = true;
+    std::string told;
+    char bytes[4096];
+    ssize_t got = 0;
+    while ((got = ::recv(socket.get(), bytes, sizeof bytes, 0)) > 0)
+      told.append(bytes, static_cast<size_t>(got));
+    FrameParser parser;
+    parser.append(told);
+    bool is_told = false;
+    while (const auto frame = parser.next()) {
+      is_told |= frame->type == FrameType::failure;
+      EXPECT_NE(frame->type, FrameType::gather_all);
+    }
+    EXPECT_TRUE(is_told);
+  });
+}
+
 TEST(ControlTest, A_rank_that_left_is_named_by_whoever_still_needs_it) {
   const Rendezvous rendezvous = make_rendezvous(3);
   run_rank_threads(3, [&](int32_t rank) {
