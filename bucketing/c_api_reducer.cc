@@ -53,10 +53,6 @@ Outcome<Ok> check_device(const noria_reducer_config& config) {
   };
   if (config.nonfinite != NORIA_NONFINITE_PASS)
     return refuse("nonfinite: gradients on a device are not looked through; look at the results");
-  if (config.unused == NORIA_UNUSED_KEEP && config.arena == 1)
-    return refuse(
-        "unused: on a device NORIA_UNUSED_KEEP needs gradients of the caller's own: set "
-        "arena to 0, or take NORIA_UNUSED_ZERO");
   return Ok{};
 }
 

@@ -32,6 +32,7 @@ class CudaDevice {
   NORIA_HOT Outcome<Current> make_current() const;
 
   int32_t ordinal() const { return ordinal_; }
+  cuda::Device handle() const { return device_; }
   const std::string& name() const { return name_; }  // "CUDA device 0 (NVIDIA H200)"
   cuda::Context context() const { return context_; }
   const CudaApi& api() const { return *api_; }

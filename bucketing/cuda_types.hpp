@@ -53,7 +53,11 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 // cuEventCreate(): recording and waiting are cheaper.
 inline constexpr unsigned kEventWithoutTiming = 2;
 
-enum class DeviceAttribute : int { capability_major = 75, capability_minor = 76 };
+enum class DeviceAttribute : int {
+  capability_major = 75,
+  capability_minor = 76,
+  memory_pools_supported = 115,
+};
 
 enum class PointerAttribute : int { memory_type = 2, device_ordinal = 9 };
 inline constexpr unsigned kMemoryOfDevice = 2;

@@ -34,7 +34,8 @@ DeviceBuckets::DeviceBuckets(const DeviceHost& host, const ReducerConfig& config
       ranks_(place.ranks),
       tensors_(tensors),
       turn_(turn),
-      timeout_(timeout) {}
+      timeout_(timeout),
+      kept_(device_) {}
 
 DeviceBuckets::~DeviceBuckets() {
   if (!done_) return;
@@ -47,6 +48,8 @@ DeviceBuckets::~DeviceBuckets() {
   static_cast<void>(installed_.release());
   for (auto* memory : {&arena_, &shards_})
     static_cast<void>(new std::optional<DeviceMemory>(std::move(*memory)));
+  const MutexLock lock(mutex_);
+  static_cast<void>(new KeptViews(std::move(kept_)));
 }
 
 // Of what was put on the streams so far.

@@ -28,6 +28,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,6 +40,7 @@
 #include "bucketing/device_host.hpp"
 #include "bucketing/device_memory.hpp"
 #include "bucketing/device_pack.hpp"
+#include "bucketing/kept_views.hpp"
 #include "bucketing/open_steps.hpp"
 #include "bucketing/plan.hpp"
 #include "bucketing/producer_streams.hpp"
@@ -85,7 +87,8 @@ class DeviceBuckets {
   // Before the tensor counts as given: its gradient is at `grad` (copy mode) when what `producer`
   // was given so far is done; none: now. ARG where that is no memory for it.
   NORIA_HOT Outcome<Ok> note(uint32_t id, const void* grad, std::optional<cuda::Stream> producer);
-  // This rank gives zeros for the tensor, which lies at `range` of the arena.
+  // This rank gives zeros for the tensor, which lies at `range` of the arena. With KEEP and views
+  // what stood there is saved.
   Outcome<Ok> leave_out(uint32_t id, const ArenaRange& range);
   // All gradients of the bucket are noted, or left out.
   NORIA_HOT Outcome<Ok> on_complete(uint32_t bucket);
@@ -102,6 +105,10 @@ class DeviceBuckets {
   // All buckets are complete: their results as in publish(); the host, when is_done().
   Outcome<Ok> finish(std::optional<cuda::Stream> consumer);
   Outcome<bool> is_done() const { return done_->is_done(); }
+  // After finish(), with the step's verdict: of tensors that were left out here, and that nobody
+  // `is_used`, by id, what was saved is the result; seen as in finish().
+  Outcome<Ok> put_back(const std::function<bool(uint32_t)>& is_used,
+                       std::optional<cuda::Stream> consumer);
   // What a step that is not done stands at.
   struct Standing {
     uint32_t ended = 0;                    // so many buckets were packed, and were reduced, in all
@@ -228,6 +235,7 @@ class DeviceBuckets {
   Mutex mutex_;
   std::optional<cuda::Stream> consumer_ NORIA_GUARDED_BY(mutex_);  // of the last step's results
   std::optional<CudaEvent> written_now_ NORIA_GUARDED_BY(mutex_);
+  KeptViews kept_ NORIA_GUARDED_BY(mutex_);
 };
 
 }  // namespace noria::bucketing

@@ -34,6 +34,10 @@ Outcome<Ok> DeviceBuckets::restart(Nanoseconds begun_ns) {
   const SeatTaken seat(seat_);                // nobody is in a call
   next_.store(0, std::memory_order_relaxed);  // published by whatever lets callers in
   unpacked_ = 0;
+  {
+    const MutexLock lock(mutex_);
+    kept_.restart();
+  }
   for (uint32_t b = 0; b < installed_->size; ++b) installed_->buckets[b].is_published = false;
   return begun_->record(copy());
 }
@@ -92,7 +96,8 @@ Outcome<Ok> DeviceBuckets::hold_copy_back(cuda::Stream stream, CudaEvent& mark) 
   return mark.hold_back(copy());
 }
 
-// In the arena zeros stand where the gradient would, behind whatever reads the last results.
+// In the arena zeros stand where the gradient would, behind whatever reads the last results, or
+// writes what is to be kept.
 Outcome<Ok> DeviceBuckets::leave_out(uint32_t id, const ArenaRange& range) {
   if (range.bytes() == 0) return Ok{};
   if (!config_.arena) {
@@ -102,8 +107,10 @@ Outcome<Ok> DeviceBuckets::leave_out(uint32_t id, const ArenaRange& range) {
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
   const MutexLock lock(mutex_);
   if (consumer_) NORIA_TRY(hold_copy_back(*consumer_, *written_now_));
-  return device_.api().call<&CudaSymbols::memory_set>(arena_->pointer() + range.begin, uint8_t{0},
-                                                      range.bytes(), copy());
+  const cuda::Pointer view = arena_->pointer() + range.begin;
+  if (config_.unused == NORIA_UNUSED_KEEP)
+    NORIA_TRY(kept_.save({.id = id, .at = view, .bytes = range.bytes()}, copy()));
+  return device_.api().call<&CudaSymbols::memory_set>(view, uint8_t{0}, range.bytes(), copy());
 }
 
 // ---- launches -----------------------------------------------------------------------------------
@@ -221,6 +228,17 @@ Outcome<Ok> DeviceBuckets::finish(std::optional<cuda::Stream> consumer) {
   consumer_ = known_to_all(consumer);
   if (consumer) NORIA_TRY(done_->hold_back(*consumer));
   return Ok{};
+}
+
+// The bucket's reduction has been waited for; who waits for results waits anew.
+Outcome<Ok> DeviceBuckets::put_back(const std::function<bool(uint32_t)>& is_used,
+                                    std::optional<cuda::Stream> consumer) {
+  NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
+  const MutexLock lock(mutex_);
+  NORIA_TRY_ASSIGN(const bool is_any, kept_.put_back(is_used, copy()));
+  if (!is_any) return Ok{};
+  NORIA_TRY(done_->record(copy()));
+  return consumer ? done_->hold_back(*consumer) : Outcome<Ok>(Ok{});
 }
 
 // One rank records no packing: there a producer that is behind is all that can be seen.

@@ -1,9 +1,11 @@
 // DeviceMemory: a piece of a GPU's memory.
 //
 // Costs: cuMemAlloc and cuMemFree, which may wait for everything that the device does: made before
-// the first step, freed after the last.
+// the first step, freed after the last. What a step turns out to need is allocated in a stream, by
+// the driver's memory pool, which waits for nothing; where a device has none, as those of some
+// virtual machines, as all else.
 //
-// Threads: init only; its address any thread.
+// Threads: init only, but allocate_in() any thread; its address any thread.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +24,20 @@ class DeviceMemory {
     if (bytes == 0) return DeviceMemory(device, pointer);
     NORIA_TRY_ASSIGN(const CudaDevice::Current current, device.make_current());
     const auto made = device.api().call<&CudaSymbols::memory_allocate>(&pointer, bytes);
-    if (!made)
-      return Failure{made.failure().code, std::to_string(bytes) + " bytes of " + device.name() +
-                                              ": " + made.failure().text};
+    if (!made) return no_memory(device, bytes, made.failure());
+    return DeviceMemory(device, pointer);
+  }
+  // For what `stream` is given from now on.
+  static Outcome<DeviceMemory> allocate_in(const CudaDevice& device, size_t bytes,
+                                           cuda::Stream stream) {
+    NORIA_TRY_ASSIGN(const CudaDevice::Current current, device.make_current());
+    int has_pools = 0;
+    NORIA_TRY(device.api().call<&CudaSymbols::device_get_attribute>(
+        &has_pools, cuda::DeviceAttribute::memory_pools_supported, device.handle()));
+    if (has_pools == 0 || bytes == 0) return allocate(device, bytes);
+    cuda::Pointer pointer = 0;
+    const auto made = device.api().call<&CudaSymbols::memory_allocate_in>(&pointer, bytes, stream);
+    if (!made) return no_memory(device, bytes, made.failure());
     return DeviceMemory(device, pointer);
   }
   ~DeviceMemory() {
@@ -40,6 +53,9 @@ class DeviceMemory {
   cuda::Pointer pointer() const { return pointer_; }
 
  private:
+  static Failure no_memory(const CudaDevice& device, size_t bytes, const Failure& why) {
+    return {why.code, std::to_string(bytes) + " bytes of " + device.name() + ": " + why.text};
+  }
   DeviceMemory(const CudaDevice& device, cuda::Pointer pointer)
       : device_(&device), pointer_(pointer) {}
 

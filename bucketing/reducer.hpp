@@ -188,7 +188,7 @@ class Reducer final : private OpenStep {
   void contribute_on_device(uint32_t id, bool is_used);
   void launch_on_device(uint32_t bucket);
   Outcome<Ok> launch_rest(Consumer consumer);
-  Outcome<Ok> finish_on_device(const Outcome<Ok>& launched, Consumer consumer);
+  Outcome<Ok> finish_on_device(const Outcome<Ok>& launched, Consumer consumer, bool is_good);
   NORIA_COLD void lose_device(const Failure& failure);
   Outcome<bool> wait_for_device(const std::function<Outcome<bool>()>& is_over,
                                 Nanoseconds deadline) const;

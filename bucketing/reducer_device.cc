@@ -121,10 +121,13 @@ Outcome<Ok> Reducer::launch_rest(Consumer consumer) {
 }
 
 // The news have gone round, and the device may fail, or be late, all the same.
-Outcome<Ok> Reducer::finish_on_device(const Outcome<Ok>& launched, Consumer consumer) {
+Outcome<Ok> Reducer::finish_on_device(const Outcome<Ok>& launched, Consumer consumer,
+                                      bool is_good) {
   if (host_.engine->failed()) return host_.engine->failure();
   auto ended = [&]() -> Outcome<Ok> {
     NORIA_TRY(launched);
+    if (is_good && keeps_)
+      NORIA_TRY(device_->put_back([this](uint32_t id) { return is_used_by_any(id); }, consumer));
     if (consumer) return Ok{};
     NORIA_TRY(wait_for_results());
     return device_->read_times();

@@ -148,7 +148,7 @@ Outcome<Ok> Reducer::finish(bool was_reset, Consumer consumer) {
   Outcome<Ok> outcome = judge(complaints);
   // The others have this rank's verdict, and wait for none of what its device does.
   if (is_on_device()) {
-    const Outcome<Ok> is_over = finish_on_device(launched, consumer);
+    const Outcome<Ok> is_over = finish_on_device(launched, consumer, outcome.is_ok());
     if (outcome.is_ok()) outcome = is_over;
   }
   phase_ = outcome.is_ok() ? Phase::idle : Phase::failed;

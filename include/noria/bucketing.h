@@ -277,16 +277,18 @@ NORIA_API noria_status noria_reducer_all_gather_as(noria_reducer* reducer, void*
  * step_end returns when all ranks have come to it, with their verdict; its consumer, or that of
  * noria_grad_result(), sees results in what it is given next. What was given is nobody else's until
  * then. The view of a tensor that does not come is zeroed behind what step_end's last consumer was
- * given meanwhile, which lives until the next step_end: other readers end before the next step.
+ * given meanwhile, which lives until the next step_end: other readers, and writers of what KEEP is
+ * to keep, end before the next step. KEEP with views takes as much memory again as tensors do that
+ * a rank left out in some step, allocated in the first one that does.
  * A failure of the GPU, or of NCCL, or its standstill for the step's time-out, ends the
  * communicator. Producers that stand still as long fail a step_end without consumer with TIMEOUT,
  * on this rank alone; noria_reducer_reset() goes on, and what they were to write is in use until
  * they come on.
  * In copy mode the average of what a rank did not give has no place: noria_grad_result() answers
- * UNSUPPORTED. So do hooks, NONFINITE_ERROR, and KEEP with views; without kernels (built without
- * nvcc, or for other GPUs) wire_dtype and averages that divide before. Times of buckets are the
- * GPU's: after a step_end() with the host as consumer those of that step, after one with a stream,
- * which waits for no GPU, those of an earlier one (observe.h). */
+ * UNSUPPORTED. So do hooks and NONFINITE_ERROR; without kernels (built without nvcc, or for other
+ * GPUs) wire_dtype and averages that divide before. Times of buckets are the GPU's: after a
+ * step_end() with the host as consumer those of that step, after one with a stream, which waits for
+ * no GPU, those of an earlier one (observe.h). */
 
 /* A step that only adds to the gradients: nothing is sent, step_end returns at once, and results
  * come with the next step without this flag, to which each rank may come after as many steps of

@@ -13,22 +13,6 @@ namespace {
 
 const std::vector<noria_dtype> kFloats{NORIA_FLOAT32, NORIA_FLOAT16, NORIA_BFLOAT16, NORIA_FLOAT64};
 
-// All elements of a float32 result; -1 where they differ.
-float common_value(DeviceRank& mine, uint32_t id) {
-  const Bytes seen = mine.result(id);
-  const auto value = load<float>(seen.data(), 0);
-  for (uint64_t i = 0; i < mine.model[id].numel; ++i)
-    if (load<float>(seen.data(), i) != value) return -1;
-  return value;
-}
-void put(DeviceRank& mine, uint32_t id, float value, void* on) {
-  mine.on.write(on, mine.address(id), std::vector<float>(mine.model[id].numel, value));
-}
-noria_status give_value(DeviceRank& mine, uint32_t id, float value) {
-  put(mine, id, value, mine.streams[0]);
-  return mine.ready(id, mine.streams[0]);
-}
-
 class DeviceReducer : public testing::TestWithParam<bool> {};  // arena
 INSTANTIATE_TEST_SUITE_P(Modes, DeviceReducer, testing::Values(true, false),
                          [](const auto& mode) { return mode.param ? "Arena" : "Copy"; });
@@ -305,31 +289,6 @@ TEST_P(DeviceReducer, With_zero_what_did_not_come_counts_as_zeros) {
     });
 }
 
-TEST(DeviceReducerCopies, C23_With_keep_a_tensor_that_no_rank_used_stays_as_it_was) {
-  noria_reducer_config config = device_config(false);
-  config.unused = NORIA_UNUSED_KEEP;
-  run_device_job(3, 2, small_model(), config, [](DeviceRank& mine) {
-    mine.seal();
-    for (uint64_t step = 0; step < 2; ++step) {
-      mine.begin();
-      for (const uint32_t id : {kA, kB, kC, kD}) put(mine, id, 7, mine.streams[0]);
-      expect_ok(give_value(mine, kD, 3));
-      if (mine.rank == 1) expect_ok(give_value(mine, kC, 6));
-      expect_ok(give_value(mine, kA, 9));
-      expect_ok(mine.end());
-      mine.on.order(mine.streams[0], mine.consumer);  // of B nobody else says when it was written
-      EXPECT_EQ(common_value(mine, kA), 9);
-      EXPECT_EQ(common_value(mine, kB), 7);
-      if (mine.rank == 1) {
-        EXPECT_EQ(common_value(mine, kC), 2);
-      }
-      const void* place = &place;
-      expect_ok(noria_grad_result(mine.reducer, kB, nullptr, 0, &place));
-      EXPECT_EQ(place, nullptr);
-    }
-  });
-}
-
 TEST_P(DeviceReducer, A_rank_without_inputs_joins_with_zeros) {
   run_device_job(2, 9, small_model(), device_config(GetParam()), [](DeviceRank& mine) {
     mine.seal();
@@ -545,7 +504,7 @@ TEST_P(DeviceReducer, Shards_stay_where_they_are_when_buckets_are_sent_as_they_c
 TEST_P(DeviceReducer, A_ranks_part_of_a_tensor_is_told_in_the_step_and_after_it) {
   noria_reducer_config config = device_config(GetParam());
   config.shard = NORIA_SHARD_REDUCE_SCATTER;
-  if (config.arena == 0) config.unused = NORIA_UNUSED_KEEP;
+  config.unused = NORIA_UNUSED_KEEP;
   run_device_job(2, 5, awkward_model({NORIA_FLOAT32}), config, [&](DeviceRank& mine) {
     mine.seal();
     std::map<uint32_t, void*> firsts;
@@ -564,7 +523,6 @@ TEST_P(DeviceReducer, A_ranks_part_of_a_tensor_is_told_in_the_step_and_after_it)
     expect_ok(mine.end());
     expect_places();
     expect_shards(mine, 0);
-    if (mine.config.arena == 1) return;
     // Expect: what nobody gave has no result.
     mine.begin();
     expect_ok(mine.end());

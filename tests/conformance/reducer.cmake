@@ -6,9 +6,11 @@ endforeach()
 noria_test(NAME reducer_cost_test LABELS conformance no-sanitizer LIBS noria_bucketing
            SOURCES conformance/reducer_cost_test.cc support/thread_ranks.cc support/crew.cc)
 if(TARGET noria AND TARGET noria_softverbs)
-  noria_test(NAME device_reducer_test LABELS conformance TIMEOUT 180
-             SOURCES conformance/device_reducer_test.cc
-             LIBS noria noria_bucketing noria_cuda_standin
-             ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late;${NORIA_CUDA_STANDIN}")
-  add_dependencies(device_reducer_test noria_softverbs)
+  foreach(name device_reducer device_unused)
+    noria_test(NAME ${name}_test LABELS conformance TIMEOUT 180
+               SOURCES conformance/${name}_test.cc
+               LIBS noria noria_bucketing noria_cuda_standin
+               ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late;${NORIA_CUDA_STANDIN}")
+    add_dependencies(${name}_test noria_softverbs)
+  endforeach()
 endif()

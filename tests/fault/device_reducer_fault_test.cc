@@ -16,14 +16,18 @@ struct Pair {
   DeviceRank& mine;
   std::barrier<>& meeting;
 };
-void run_pair(bool arena, uint32_t timeout_ms, const std::function<void(Pair)>& body) {
+void run_pair(const noria_reducer_config& config, uint32_t timeout_ms,
+              const std::function<void(Pair)>& body) {
   standin::reset(5);
   const noria_unique_id id = make_job_id();
   std::barrier meeting(2);
   run_rank_threads(2, [&](int32_t rank) {
-    DeviceRank mine(id, rank, 2, small_model(), device_config(arena), 2, timeout_ms);
+    DeviceRank mine(id, rank, 2, small_model(), config, 2, timeout_ms);
     body({mine, meeting});
   });
+}
+void run_pair(bool arena, uint32_t timeout_ms, const std::function<void(Pair)>& body) {
+  run_pair(device_config(arena), timeout_ms, body);
 }
 
 // ---- what it does not take ----------------------------------------------------------------------
@@ -38,7 +42,6 @@ TEST(DeviceReducerFaults, What_a_reducer_on_a_device_does_not_do_is_refused_by_n
     };
     refused(NORIA_E_UNSUPPORTED, "nonfinite",
             [](auto& config) { config.nonfinite = NORIA_NONFINITE_ERROR; });
-    refused(NORIA_E_UNSUPPORTED, "unused", [](auto& config) { config.unused = NORIA_UNUSED_KEEP; });
     refused(NORIA_E_ARG, "device_kind is 7", [](auto& config) { config.device_kind = 7; });
     refused(NORIA_E_ARG, "max_in_flight", [](auto& config) {
       config.device_kind = NORIA_STREAM_HOST;
@@ -228,6 +231,44 @@ TEST_P(DeviceReducerFaults, A_call_of_the_driver_that_fails_in_a_step_fails_all_
       expect_failure(noria_reducer_reset(mine.reducer), NORIA_E_DEVICE, call);
       expect_failure(noria_step_begin(mine.reducer, 0), NORIA_E_DEVICE, "rank 1");
     });
+}
+
+TEST(DeviceReducerFaults, What_fails_while_an_unused_view_is_kept_fails_all_ranks) {
+  struct Case {
+    const char* call;
+    uint64_t nth;  // of both ranks together: each saves one view before any is put back
+    int code;
+    noria_status status;
+    const char* text;
+  };
+  for (const Case& one : std::vector<Case>{
+           {"cuDeviceGetAttribute", 1, kLaunchFailed, NORIA_E_DEVICE, "cuDeviceGetAttribute"},
+           {"cuMemAllocAsync", 1, kOutOfMemory, NORIA_E_NOMEM, "take NORIA_UNUSED_ZERO"},
+           {"cuMemcpyDtoDAsync", 1, kLaunchFailed, NORIA_E_DEVICE, "cuMemcpyDtoDAsync"},
+           {"cuMemcpyDtoDAsync", 3, kLaunchFailed, NORIA_E_DEVICE, "cuMemcpyDtoDAsync"}}) {
+    SCOPED_TRACE(std::string(one.call) + " " + std::to_string(one.nth));
+    noria_reducer_config config = device_config(true);
+    config.unused = NORIA_UNUSED_KEEP;
+    run_pair(config, 20'000, [&](Pair pair) {
+      DeviceRank& mine = pair.mine;
+      mine.seal();
+      mine.run_good_step(0, 3);
+      pair.meeting.arrive_and_wait();
+      if (mine.rank == 0) standin::fail_call(one.call, one.nth, one.code);
+      pair.meeting.arrive_and_wait();
+      noria_status status = NORIA_OK;
+      // What fails behind the verdict the other rank hears of in its next step.
+      for (uint64_t step = 1; step < 3 && status == NORIA_OK; ++step) {
+        status = noria_step_begin(mine.reducer, 0);
+        if (status != NORIA_OK) break;
+        for (const uint32_t id : {kA, kC, kD}) mine.ready(id, mine.streams[0]);
+        status = mine.end();
+      }
+      expect_failure(status, one.status, one.text);
+      // Expect: for good.
+      expect_failure(noria_reducer_reset(mine.reducer), one.status, one.text);
+    });
+  }
 }
 
 TEST_P(DeviceReducerFaults, An_error_that_NCCL_finds_later_fails_all_ranks) {

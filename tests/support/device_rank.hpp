@@ -161,6 +161,22 @@ class DeviceRank {
   std::vector<uint64_t> memory_;
 };
 
+// All elements of a float32 result; -1 where they differ.
+inline float common_value(DeviceRank& mine, uint32_t id) {
+  const Bytes seen = mine.result(id);
+  const auto value = load<float>(seen.data(), 0);
+  for (uint64_t i = 0; i < mine.model[id].numel; ++i)
+    if (load<float>(seen.data(), i) != value) return -1;
+  return value;
+}
+inline void put(DeviceRank& mine, uint32_t id, float value, void* on) {
+  mine.on.write(on, mine.address(id), std::vector<float>(mine.model[id].numel, value));
+}
+inline noria_status give_value(DeviceRank& mine, uint32_t id, float value) {
+  put(mine, id, value, mine.streams[0]);
+  return mine.ready(id, mine.streams[0]);
+}
+
 // body on a thread for each rank, played by `seed`; nothing was out of order.
 inline void run_device_job(int32_t size, uint64_t seed, std::vector<Tensor> model,
                            const noria_reducer_config& config,

@@ -54,6 +54,7 @@ int cuEventElapsedTime(float* milliseconds, void* start, void* end);
 int cuEventElapsedTime_v2(float* milliseconds, void* start, void* end);
 
 int cuMemAlloc_v2(uint64_t* address, size_t bytes);
+int cuMemAllocAsync(uint64_t* address, size_t bytes, void* stream);
 int cuMemFree_v2(uint64_t address);
 int cuMemAllocHost_v2(void** address, size_t bytes);
 int cuMemHostAlloc(void** address, size_t bytes, unsigned flags);

@@ -114,6 +114,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
     case kMultiprocessorCount: *value = 132; return kSuccess;
     case kComputeCapabilityMajor: *value = 9; return kSuccess;
     case kUnifiedAddressing:
+    case kMemoryPoolsSupported:
     case kStreamPrioritiesSupported: *value = 1; return kSuccess;
     default: *value = 0; return kSuccess;
   }

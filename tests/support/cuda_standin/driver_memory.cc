@@ -153,6 +153,25 @@ int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
   return *address == 0 ? kOutOfMemory : kSuccess;
 }
 
+// Who uses it comes behind the stream: it counts as written there.
+int cuMemAllocAsync(uint64_t* address, size_t bytes, void* handle) {
+  Call call("cuMemAllocAsync", Needs::context);
+  if (call.is_over()) return call.code();
+  Stream* const stream = call.machine().stream(handle);
+  if (stream == nullptr) return wrong_stream(call, "cuMemAllocAsync", handle);
+  if (bytes == 0) return kInvalidValue;
+  const uint64_t made = call.machine().memory.allocate(bytes, call.machine().current());
+  if (made == 0) return kOutOfMemory;
+  call.machine().enqueue(
+      stream, "cuMemAllocAsync",
+      [made, bytes] {
+        return std::vector<Access>{{made, bytes, true, 0}};
+      },
+      [] {});
+  *address = made;
+  return kSuccess;
+}
+
 int cuMemFree_v2(uint64_t address) {
   Call call("cuMemFree_v2", Needs::context);
   if (call.is_over()) return call.code();

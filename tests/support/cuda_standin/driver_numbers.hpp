@@ -30,6 +30,7 @@ enum DeviceAttribute : int {
   kComputeCapabilityMajor = 75,
   kComputeCapabilityMinor = 76,
   kStreamPrioritiesSupported = 78,
+  kMemoryPoolsSupported = 115,
 };
 
 enum PointerAttribute : int {
