@@ -97,7 +97,10 @@ TEST_P(CudaStandinOrderTest, A_wait_or_a_record_that_is_dropped_orders_nothing) 
   race([](void*, void* consumer) { drop_waits(consumer); });
   race([](void* producer, void*) { drop_records(producer); });
   race([](void*, void*) { skip_call("cuStreamWaitEvent", 1); });
-  race([](void*, void*) { skip_call("cuEventRecord", 1); });
+  race([](void*, void*) {
+    std::thread([] { skip_call("cuEventRecord", 1); }).join();  // another thread's
+    skip_call("cuEventRecord", 1);
+  });
   race([](void*, void*) {
     skip_call("cuEventRecord", 1, 1);  // another device's
     skip_call("cuEventRecord", 0, 1);

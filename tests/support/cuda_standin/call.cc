@@ -16,7 +16,7 @@ struct Calls {
   int code = 0;
 };
 
-using Key = std::pair<std::string, int>;  // name and device
+using Key = std::pair<std::string, Caller>;  // by name
 
 std::map<Key, Calls>& calls() {
   static auto& all = *new std::map<Key, Calls>;
@@ -30,8 +30,8 @@ std::string plain(std::string_view name) {
 }
 
 // What it is told to answer now; none: nothing.
-std::optional<int> count(const std::string& name, int device) {
-  Calls& of = calls()[{name, device}];
+std::optional<int> count(const std::string& name, Caller caller) {
+  Calls& of = calls()[{name, caller}];
   ++of.made;
   if (of.made != of.fails_at) return {};
   of.fails_at = 0;
@@ -56,21 +56,23 @@ int missing(const Machine& machine, const char* name, Needs needs) {
 
 Call::Call(const char* name, Needs needs)
     : machine_(Machine::instance()), lock_(machine_.mutex), code_(0) {
-  std::optional<int> told = count(plain(name), kAnyDevice);
+  std::optional<int> told = count(plain(name), {});
+  if (const std::optional<int> of_thread = count(plain(name), std::this_thread::get_id()))
+    told = of_thread;
   if (const Context* const context = machine_.current())
     if (const std::optional<int> of_device = count(plain(name), context->device)) told = of_device;
   code_ = told && *told != 0 ? *told : missing(machine_, name, needs);
   is_skipped_ = told && *told == 0;
 }
 
-void fail_call_later(std::string_view name, int device, uint64_t nth, int code) {
-  Calls& of = calls()[{plain(name), device}];
+void fail_call_later(std::string_view name, Caller caller, uint64_t nth, int code) {
+  Calls& of = calls()[{plain(name), caller}];
   of.fails_at = of.made + nth;
   of.code = code;
 }
 
-uint64_t calls_of(std::string_view name, int device) {
-  const auto found = calls().find({plain(name), device});
+uint64_t calls_of(std::string_view name, Caller caller) {
+  const auto found = calls().find({plain(name), caller});
   return found == calls().end() ? 0 : found->second.made;
 }
 

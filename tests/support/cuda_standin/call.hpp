@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <variant>
 
 #include "tests/support/cuda_standin/machine.hpp"
 
@@ -32,11 +34,11 @@ class Call {
   int code_;
 };
 
-// How often each was called, and which call fails next, or, with code 0, does nothing: of calls
-// with the device's context current, or kAnyDevice.
-inline constexpr int kAnyDevice = -1;
-void fail_call_later(std::string_view name, int device, uint64_t nth, int code);
-uint64_t calls_of(std::string_view name, int device);
+// Whose calls: anybody's, those with the device's context current, or the thread's.
+using Caller = std::variant<std::monostate, int, std::thread::id>;
+// How often each was called, and which call fails next, or, with code 0, does nothing.
+void fail_call_later(std::string_view name, Caller of, uint64_t nth, int code);
+uint64_t calls_of(std::string_view name, Caller of);
 void forget_calls();
 
 }  // namespace noria::standin

@@ -18,11 +18,11 @@ const T* behind(const T* address) {
   return static_cast<const T*>(Memory::backing(reinterpret_cast<uint64_t>(address)));
 }
 
-// What cannot be read is told by the access that says so.
+// What cannot be read, or was freed, is told by the access that says so.
 bool is_there(const void* address, size_t bytes) {
   const auto first = reinterpret_cast<uint64_t>(address);
   const Allocation* const found = Machine::instance().memory.find(first);
-  return found != nullptr && first + bytes <= found->first + found->bytes;
+  return found != nullptr && !found->is_freed && first + bytes <= found->first + found->bytes;
 }
 
 // As the host reads the tables, while what they point to keeps its device's addresses.

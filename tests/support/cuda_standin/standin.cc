@@ -139,10 +139,13 @@ bool is_idle(void* stream) {
 
 void fail_call(std::string_view name, uint64_t nth, int code) {
   const std::lock_guard lock(Machine::instance().mutex);
-  fail_call_later(name, kAnyDevice, nth, code);
+  fail_call_later(name, {}, nth, code);
 }
 
-void skip_call(std::string_view name, uint64_t nth) { fail_call(name, nth, 0); }
+void skip_call(std::string_view name, uint64_t nth) {
+  const std::lock_guard lock(Machine::instance().mutex);
+  fail_call_later(name, std::this_thread::get_id(), nth, 0);
+}
 
 void skip_call(std::string_view name, int device, uint64_t nth) {
   const std::lock_guard lock(Machine::instance().mutex);
@@ -177,7 +180,7 @@ void set_nccl_version(int version) { nccl_version() = version == 0 ? kNcclVersio
 
 uint64_t calls(std::string_view name) {
   const std::lock_guard lock(Machine::instance().mutex);
-  return calls_of(name, kAnyDevice);
+  return calls_of(name, {});
 }
 
 uint64_t calls(std::string_view name, int device) {

@@ -78,7 +78,8 @@ bool is_idle(void* stream);
 void fail_call(std::string_view name, uint64_t nth, int code);
 // Every call on the device answers `code`, as after an error of a kernel; 0: no more.
 void fail_device(int device, int code);
-// The nth call from here on does nothing, and says that it did.
+// The nth call of this thread from here on does nothing, and says that it did: threads of
+// libnoria's own ask and record when they like, and are not meant.
 void skip_call(std::string_view name, uint64_t nth);
 // The same of calls with the device's context current: of one rank.
 void skip_call(std::string_view name, int device, uint64_t nth);
