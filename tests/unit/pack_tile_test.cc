@@ -206,6 +206,30 @@ TEST_P(EachKernel, A_tensor_without_memory_is_zeros_in_the_bucket_and_is_not_wri
   }
 }
 
+// Nothing is read or written, so that no such memory need be there.
+TEST_P(EachKernel, Finds_elements_beyond_4_GiB_of_a_tensor_and_of_a_bucket) {
+  const Task task(GetParam().name);
+  constexpr uint64_t kTensor = uint64_t{1} << 40U, kBucket = uint64_t{1} << 44U;
+  const uint64_t tensor = kTensor;
+  PackArgs args = pack_args(1, 4);
+  args.pointers = &tensor;
+  args.bucket = reinterpret_cast<void*>(kBucket);
+  // Each alone, as number of an element and as bytes, and both.
+  const uint64_t places[] = {3, (1U << 31U) + 5, (uint64_t{1} << 32U) + 7, uint64_t{9} << 32U};
+  for (const uint64_t first : places)
+    for (const uint64_t at : places) {
+      const TileSides sides = GetParam().sides(args, {0, 17, first, at});
+
+      // Expect:
+      const uint64_t in_tensor = kTensor + first * dtype_bytes(task.packs ? task.from : task.to);
+      const uint64_t in_bucket = kBucket + at * dtype_bytes(task.bucket());
+      EXPECT_EQ(reinterpret_cast<uint64_t>(sides.in), task.packs ? in_tensor : in_bucket);
+      EXPECT_EQ(reinterpret_cast<uint64_t>(sides.out), task.packs ? in_bucket : in_tensor);
+      EXPECT_EQ(sides.in_bytes, 17 * dtype_bytes(task.from));
+      EXPECT_EQ(sides.out_bytes, 17 * dtype_bytes(task.to));
+    }
+}
+
 TEST(PackKernels, Bytes_are_copied_whatever_the_size_of_an_element) {
   for (const size_t size : {1U, 2U, 4U, 8U})
     for (uint32_t apart = 0; apart < 16; ++apart) {
@@ -268,6 +292,22 @@ TEST(PackTiles, Cut_a_bucket_at_tensors_and_at_their_own_length) {
     EXPECT_EQ((std::vector<uint64_t>{tiles[i].tensor, tiles[i].count, tiles[i].first, tiles[i].at}),
               expected[i]);
   EXPECT_TRUE(cut_tiles({}).empty());
+}
+
+TEST(PackTiles, Count_elements_beyond_4_GiB) {
+  constexpr uint64_t kMany = (uint64_t{1} << 32U) + 5, kAt = (uint64_t{3} << 32U) + 1;
+  const std::vector<PackTile> tiles =
+      cut_tiles(std::vector<PackTensor>{{.first = 11, .count = kMany, .at = kAt}});
+
+  // Expect: one behind the other, to the last element.
+  ASSERT_EQ(tiles.size(), kMany / kTileElements + 1);
+  uint64_t done = 0;
+  for (const PackTile& tile : tiles) {
+    ASSERT_EQ(tile.first, 11 + done);
+    ASSERT_EQ(tile.at, kAt + done);
+    done += tile.count;
+  }
+  EXPECT_EQ(done, kMany);
 }
 
 // ---- every value -------------------------------------------------------------------------------
