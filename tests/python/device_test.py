@@ -243,6 +243,37 @@ class Module(unittest.TestCase):
             self.assertEqual((half.tolist(), half_bias.tolist()), ([[0.5, 0.5]], [0.5]))
             self.assertEqual((none, none_bias), (None, None))
 
+    def test_The_view_of_a_parameter_that_no_rank_used_stays_as_it_was(self):
+        modules = [torch.nn.ModuleList([torch.nn.Linear(2, 1) for _ in range(3)]) for _ in range(2)]
+
+        def rank(comm, device):
+            module = Uses(modules[comm.rank], [0, 1, 2])
+            model = DataParallel(
+                module, comm, find_unused_parameters=True, gradient_as_bucket_view=True
+            )
+            model(torch.ones(1, 2)).sum().backward()
+            device.synchronize()
+            used, given, left_out = ([*layer.parameters()] for layer in module.layers)
+            views = [p.grad for p in module.parameters()]
+            for view in views:
+                view.fill_(5.5 + comm.rank)
+            for parameter in used:
+                parameter.grad.zero_()
+            for parameter in left_out:  # the wrapper gives a gradient that is there
+                parameter.grad = None
+            module.used = [0]
+            model(torch.ones(1, 2)).sum().backward()
+            device.synchronize()
+            self.assertEqual([p.grad is None for p in (*given, *left_out)], [False] * 2 + [True] * 2)
+            return [view.clone() for view in views]
+
+        for number, views in enumerate(self.run_ranks(rank)):
+            # Expect: each rank's own, but for what was used.
+            for view in views[:2]:
+                self.assertTrue(torch.equal(view, torch.ones_like(view)), view)
+            for view in views[2:]:
+                self.assertTrue(torch.equal(view, torch.full_like(view, 5.5 + number)), view)
+
     def test_A_module_is_averaged_in_the_order_of_the_current_stream(self):
         alone = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1))
 
