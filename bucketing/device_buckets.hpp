@@ -19,8 +19,9 @@
 // bucket is launched, and must live until then.
 //
 // Costs: a gradient that lies where it did before, some dozen instructions; a bucket, a few calls
-// of the driver and one of NCCL, whatever the number of tensors. No allocation; no lock but, for a
-// bucket, to see whose turn it is, and for a stream that the bucket has no room for.
+// of the driver and one of NCCL, whatever the number of tensors. No allocation, but for a view that
+// is kept for the first time (kept_views.hpp); no lock but, for a bucket, to see whose turn it is,
+// for a stream that the bucket has no room for, and for what is left out.
 //
 // Threads: note(), leave_out() and on_complete() any thread, several at once, for a tensor or
 // bucket one at a time; launch_complete() any thread; publish() and is_published() likewise, once a
