@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "base/units.hpp"
+#include "perf/net_warmup.hpp"
 
 namespace noria::perf {
 namespace {
 
 // Messages whose rate may be the peak.
 constexpr uint64_t kStretch = 64;
-// Before the first message that counts every queue has gone round; large ones need not.
-uint64_t warmups_of(uint64_t bytes) { return std::clamp<uint64_t>(1_GiB / bytes, 1, 64); }
 // Messages between two looks at the clock, which costs as much as a tenth of a small message: so
 // often that a test by time ends soon after its time.
 uint64_t messages_a_look(uint64_t bytes) { return std::clamp<uint64_t>(16_MiB / bytes, 1, 64); }
@@ -102,11 +101,14 @@ RateRow measure_rate(std::span<const NetLink> links, NetControl& control, uint64
   };
   RateRow row{.bytes = bytes};
   if (links.front().sender != nullptr) {
-    const uint64_t warmups = warmups_of(bytes);  // of each
     const auto send_to = [&](uint64_t goal) {
       step([goal](NetSender& sender) { return sender.advance(goal); });
     };
-    while (sum(&NetSender::ended) < warmups * links.size()) send_to(warmups);
+    NetWarmup warmup(bytes, now_ns());
+    do {
+      while (sum(&NetSender::ended) < warmup.goal() * links.size()) send_to(warmup.goal());
+    } while (!warmup.is_enough(now_ns()));
+    const uint64_t warmups = warmup.goal();  // of each
     RateClock clock(bytes, links.size(), length, progress);
     while (true) {
       const uint64_t ended = sum(&NetSender::ended);
@@ -151,23 +153,28 @@ std::vector<double> measure_latency(NetLink& link, NetControl& control, uint64_t
   std::vector<double> samples;
   if (begins) {
     samples.reserve(std::min<uint64_t>(length.messages, kMostSamples));
-    const uint64_t warmups = warmups_of(bytes), a_look = messages_a_look(bytes);
-    Nanoseconds start_time = 0;
+    const auto pass = [&] {
+      send();
+      while (!is_answered()) wait(receiver.advance());
+    };
+    NetWarmup warmup(bytes, now_ns());
+    do {
+      while (sender.begun() < warmup.goal()) pass();
+    } while (!warmup.is_enough(now_ns()));
+    const uint64_t a_look = messages_a_look(bytes);
+    const Nanoseconds start_time = now_ns();
     for (uint64_t i = 0;; ++i) {
       const Nanoseconds begin = now_ns();
-      if (i == warmups) start_time = begin;
-      if (i >= warmups && (i - warmups) % a_look == 0) {
+      if (i % a_look == 0) {
         const double share =
             length.messages != 0
-                ? static_cast<double>(i - warmups) / static_cast<double>(length.messages)
+                ? static_cast<double>(i) / static_cast<double>(length.messages)
                 : static_cast<double>(begin - start_time) / static_cast<double>(length.duration);
         progress(100 * share);
         if (length.messages == 0 && share >= 1) break;
       }
-      if (length.messages != 0 && i == warmups + length.messages) break;
-      send();
-      while (!is_answered()) wait(receiver.advance());
-      if (i < warmups) continue;
+      if (length.messages != 0 && i == length.messages) break;
+      pass();
       const double one_way_us = static_cast<double>(now_ns() - begin) * 0.5e-3;
       if (samples.size() < kMostSamples)
         samples.push_back(one_way_us);

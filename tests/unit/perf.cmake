@@ -12,6 +12,8 @@ if(TARGET noria_perf_pure)
              LIBS noria_perf_pure)
   noria_test(NAME perf_net_report_test LABELS unit SOURCES unit/perf_net_report_test.cc
              LIBS noria_perf_pure)
+  noria_test(NAME perf_net_warmup_test LABELS unit SOURCES unit/perf_net_warmup_test.cc
+             LIBS noria_perf_pure)
   noria_test(NAME perf_machine_check_test LABELS unit SOURCES unit/perf_machine_check_test.cc
              LIBS noria_machine_check noria_tuner)
   noria_test(NAME perf_net_control_test LABELS unit
