@@ -127,27 +127,27 @@ TEST_F(SoftDevices, Do_without_a_tree_whose_root_is_open_to_others) {
 }
 
 // Side 0 writes from device `from` to a queue pair of device `to`, by the address of `named`.
-void write_between(int from, int to, int named, ibv_wc_status expected) {
+void write_between(int from, int to, int named, ibv_wc_status expected, uint32_t bytes = 4096) {
   run_pair([=](Post& p) {
     const Hca hca(p.side == 0 ? from : to), shown(p.side == 0 ? from : named);
     const auto cq = hca.make_cq();
     const auto qp = hca.make_qp(cq.get());
-    const auto buffer = hca.make_buffer(4096);
-    paint(buffer->data(), 4096, static_cast<uint64_t>(p.side));
+    const auto buffer = hca.make_buffer(bytes);
+    paint(buffer->data(), bytes, static_cast<uint64_t>(p.side));
     const Address address = shown.address_of(qp.get());
     hca.connect(qp.get(), p.peer.exchange(address), {.ack_timeout = 12, .retry_count = 1});
     const auto remote = p.peer.exchange(Region{buffer->address(), buffer->rkey()});
     if (p.side == 0) {
       ASSERT_EQ(post(qp.get(), {.opcode = IBV_WR_RDMA_WRITE,
                                 .id = 1,
-                                .pieces = {{buffer.get(), 0, 4096}},
+                                .pieces = {{buffer.get(), 0, bytes}},
                                 .remote = remote}),
                 0);
       expect_completion(cq.get(), 1, expected);
     }
     p.peer.meet();
     if (p.side == 1) {
-      EXPECT_EQ(first_wrong(buffer->data(), 4096, expected == IBV_WC_SUCCESS ? 0 : 1), 4096u);
+      EXPECT_EQ(first_wrong(buffer->data(), bytes, expected == IBV_WC_SUCCESS ? 0 : 1), bytes);
     }
     p.peer.meet();
   });
@@ -166,6 +166,14 @@ TEST_F(SoftDevices, A_path_reaches_the_device_that_it_names_and_no_other) {
   // The number of the queue pair and the key are right.  Expect: nobody there has that number.
   write_between(mlx0, mlx1, mlx0, IBV_WC_RETRY_EXC_ERR);
   write_between(eth0, eth1, eth0, IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_F(SoftDevices, A_request_is_no_longer_than_either_device_takes) {
+  ::setenv("NORIA_SOFT_DEVICES", "name=some,max_msg=1;name=more,max_msg=4", 1);
+  enum { some, more };
+  write_between(more, some, some, IBV_WC_SUCCESS, 1_MiB);
+  write_between(more, some, some, IBV_WC_REM_INV_REQ_ERR, 1_MiB + 1);
+  write_between(some, more, more, IBV_WC_LOC_LEN_ERR, 1_MiB + 1);
 }
 
 // Names whose addresses are the same, and what is said of them.

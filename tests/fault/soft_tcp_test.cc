@@ -105,6 +105,7 @@ void say_target(const Lonely& end, int fd, ibv_qp* qp, uint64_t receives) {
                      .max_reads = 16,
                      .rq_psn = end.hca.address_of(qp).psn,
                      .path_mtu = IBV_MTU_4096,
+                     .max_message = 1 << 30,
                      .rq_tail = receives};
   std::memcpy(target.gid.data(), end.peer.gid.raw, sizeof end.peer.gid.raw);
   say(fd, target);

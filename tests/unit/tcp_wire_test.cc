@@ -11,7 +11,7 @@ using test::hex;
 
 // A change of any of these is a new version.
 TEST(Tcp_wire_golden_bytes, Version_and_kinds) {
-  EXPECT_EQ(kVersion, 1U);
+  EXPECT_EQ(kVersion, 2U);
   EXPECT_EQ(static_cast<int>(Kind::hello), 1);
   EXPECT_EQ(static_cast<int>(Kind::answer), 8);
 }
@@ -22,7 +22,7 @@ TEST(Tcp_wire_golden_bytes, Header) {
 
 TEST(Tcp_wire_golden_bytes, Hello) {
   EXPECT_EQ(hex(Hello{.slot = 0x3ff, .to_slot = 7, .cookie = {0x1122334455667788, 9}}),
-            "4e 4f 52 49 41 54 43 50 01 0*3 ff 03 0*2 07 0*15 88 77 66 55 44 33 22 11 09 0*23");
+            "4e 4f 52 49 41 54 43 50 02 0*3 ff 03 0*2 07 0*15 88 77 66 55 44 33 22 11 09 0*23");
 }
 
 TEST(Tcp_wire_golden_bytes, Watch) { EXPECT_EQ(hex(Watch{.qpn = 0xabcdef}), "ef cd ab 0*5"); }
@@ -39,13 +39,14 @@ TEST(Tcp_wire_golden_bytes, Target) {
                       .rq_psn = 7,
                       .path_mtu = 8,
                       .has_shared_receives = 9,
+                      .max_message = 14,
                       .rq_base = 10,
                       .rq_tail = 11,
                       .rq_head = 12,
                       .supply_seen = 13};
   EXPECT_EQ(hex(target),
             "01 0*3 02 0*3 08 07 06 05 04 03 02 01 aa 0*15 03 0*3 04 0*3 05 0*3 06 0*3 07 0*3 08 "
-            "0*3 09 0*7 0a 0*7 0b 0*7 0c 0*7 0d 0*39");
+            "0*3 09 0*3 0e 0*3 0a 0*7 0b 0*7 0c 0*7 0d 0*39");
 }
 
 TEST(Tcp_wire_golden_bytes, Bind) {

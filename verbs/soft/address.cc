@@ -45,6 +45,7 @@ SharedAddress address_of(const SoftDevice& device) {
   SharedAddress address{};
   std::snprintf(address.name, sizeof address.name, "%s/%s", device.host.c_str(),
                 device.name.c_str());
+  address.max_message = static_cast<uint32_t>(device.max_message);
   if (!device.is_described) {
     set_ipv4(&address, the_host_address);
     return address;

@@ -152,8 +152,9 @@ bool bind_target(Qp& qp) {
   qp.target_state = state;
   qp.receives_taken = qp.receives_seen = target.rq_base.load(kRelaxed);
   const auto mtu = static_cast<ibv_mtu>(target.path_mtu.load(kRelaxed));
-  qp.largest =
-      mtu == qp.attr.path_mtu ? qp.max_message : packet_bytes(std::min(mtu, qp.attr.path_mtu));
+  qp.target_takes = there.max_message;
+  qp.largest = mtu == qp.attr.path_mtu ? std::min(qp.max_message, qp.target_takes)
+                                       : packet_bytes(std::min(mtu, qp.attr.path_mtu));
   qp.shared.receives_wanted.store(qp.receives_taken, kRelaxed);
   if (is_over_tcp) {
     bind_over_tcp(qp);

@@ -109,12 +109,13 @@ struct Qp : ibv_qp {
   // ---- initiator: guarded by exec ------------------------------------------------------------
   SpinLock exec;
   std::atomic<uint64_t> send_head{0};  // completed; written under exec, read by has_work()
-  uint64_t executed = 0;     // took effect; up to here from send_head, the poster may not know yet
-  uint64_t moved = 0;        // bytes of the next request that are through
-  uint64_t asked = 0;        // and that the target's hand was asked to move, moved or not
-  Traffic moved_in_all{};    // of its whole life; read by port_stats()
-  uint64_t max_message = 0;  // of a request, as its device says
-  uint64_t largest = 0;      // that this connection carries
+  uint64_t executed = 0;      // took effect; up to here from send_head, the poster may not know yet
+  uint64_t moved = 0;         // bytes of the next request that are through
+  uint64_t asked = 0;         // and that the target's hand was asked to move, moved or not
+  Traffic moved_in_all{};     // of its whole life; read by port_stats()
+  uint64_t max_message = 0;   // of a request, as its device says
+  uint64_t target_takes = 0;  // likewise, of the target's; once bound
+  uint64_t largest = 0;       // that this connection carries
   Wait wait = Wait::none;
   Nanoseconds wait_since = 0;
   std::atomic<Nanoseconds> patience{0};  // how long the service thread may leave a wait alone

@@ -2,8 +2,7 @@
 //
 // A segment belongs to one process, which alone writes it; peers map it read-only. So every word
 // has exactly one writer, there is no lock and no counter between processes, and a peer that is
-// killed at any instruction leaves nothing half-owned. A pair of queue pairs A and B talks like
-// this:
+// killed at any instruction leaves nothing half-owned. A pair of queue pairs A and B talks so:
 //
 //   A sends to B    A reads B's receive queue (rq_*, the WQEs), moves the bytes and writes notice n
 //                   into its own ring, its number last. Notice n uses up receive n: one index
@@ -56,13 +55,14 @@ static_assert(Word64::is_always_lock_free && sizeof(Word64) == 8);
 
 // ---- header -------------------------------------------------------------------------------------
 constexpr uint64_t kSegmentMagic = 0x4e4f5249'41534547;  // "NORIASEG"
-constexpr uint32_t kLayoutVersion = 10;
+constexpr uint32_t kLayoutVersion = 11;
 
-// Where the port of a device is on the fabric (address.hpp). Written before anybody maps it.
+// A device's port: where it is on the fabric (address.hpp), and what it takes. Never changes.
 struct SharedAddress {
   uint8_t gid[16];
-  uint32_t lid;   // 0: on Ethernet, which has none
-  char name[64];  // "host/name" of the device; empty where there is none
+  uint32_t lid;          // 0: on Ethernet, which has none
+  char name[64];         // "host/name" of the device; empty where there is none
+  uint32_t max_message;  // bytes of a request
 };
 
 // Payload that an initiator moved to and from somebody.

@@ -234,6 +234,7 @@ NORIA_HOT Outcome send_unmarked(Qp& qp, Wqe& wqe) {
 
 [[gnu::noinline]] Outcome refuse_size(Qp& qp, const Wqe& wqe) {
   if (wqe.bytes > qp.max_message) return fail(IBV_WC_LOC_LEN_ERR);
+  if (wqe.bytes > qp.target_takes) return fault_target(qp, IBV_WC_REM_INV_REQ_ERR);
   // The packets of one side are not as long as the other expects them.
   if (wqe.opcode == IBV_WR_RDMA_READ) return fail(IBV_WC_BAD_RESP_ERR);
   return fault_target(qp, IBV_WC_REM_INV_REQ_ERR);

@@ -158,9 +158,11 @@ bool take_target(SharedSegment& mirror, const tcp::Target& told) {
   if (index >= kMaxQps) return false;
   // Written before the first state of one of its queue pairs, and never again.
   SharedAddress& address = mirror.header.addresses[device_of(told.pd)];
-  if (address.lid != told.lid || std::memcmp(address.gid, told.gid.data(), told.gid.size()) != 0) {
+  if (address.lid != told.lid || address.max_message != told.max_message ||
+      std::memcmp(address.gid, told.gid.data(), told.gid.size()) != 0) {
     std::memcpy(address.gid, told.gid.data(), told.gid.size());
     address.lid = told.lid;
+    address.max_message = told.max_message;
   }
   SharedQp& qp = mirror.qps[index];
   qp.remote_qpn.store(told.remote_qpn, kRelaxed);

@@ -37,6 +37,7 @@ tcp::Target read_words(const Engine& engine, uint32_t index) {
   const SharedAddress& address = engine.address(device_of(now.pd));
   std::copy_n(address.gid, now.gid.size(), now.gid.begin());
   now.lid = address.lid;
+  now.max_message = address.max_message;
   return now;
 }
 

@@ -30,7 +30,7 @@ namespace noria::soft::tcp {
 static_assert(std::endian::native == std::endian::little, "wire structs are laid out as memory");
 
 inline constexpr uint64_t kMagic = 0x5043544149524f4e;  // "NORIATCP" in memory
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 // Of one frame. A request moves in parts of this: large enough that system calls do not count,
 // small enough that whoever revokes something waits shortly.
 inline constexpr uint32_t kMaxPayload = 256 << 10;
@@ -86,7 +86,7 @@ struct Target {
   uint32_t rq_psn = 0;
   uint32_t path_mtu = 0;
   uint32_t has_shared_receives = 0;
-  uint32_t reserved = 0;
+  uint32_t max_message = 0;  // of its device
   uint64_t rq_base = 0;
   uint64_t rq_tail = 0;
   uint64_t rq_head = 0;
