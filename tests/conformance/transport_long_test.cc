@@ -2,8 +2,13 @@
 
 #include <cstdlib>
 #include <deque>
+#include <map>
 
+#include "base/log.hpp"
 #include "tests/support/transport_pair.hpp"
+#include "verbs/transport/domain_state.hpp"
+#include "verbs/transport/port.hpp"
+#include "verbs/transport/send.hpp"
 
 namespace noria::transport {
 namespace {
@@ -12,15 +17,37 @@ using test::Connected;
 using test::first_wrong;
 using test::paint;
 
+// What the library was asked for: entries of completion queues, and work requests of the queue
+// pairs that complete there. A request that is flushed completes, signalled or not.
+struct Asked {
+  verbs::Symbols library;
+  std::map<const ibv_cq*, uint32_t> entries, requests;
+
+  void expect_room() const {
+    for (const auto& [cq, count] : requests) EXPECT_LE(count, entries.at(cq));
+  }
+} asked;
+
+ibv_cq* create_and_note_cq(ibv_context* context, int cqe, void* owner, ibv_comp_channel* channel,
+                           int vector) {
+  ibv_cq* const made = asked.library.create_cq(context, cqe, owner, channel, vector);
+  asked.entries[made] = static_cast<uint32_t>(cqe);
+  return made;
+}
+ibv_qp* create_and_note_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  asked.requests[attr->send_cq] += attr->cap.max_send_wr;
+  asked.requests[attr->recv_cq] += attr->cap.max_recv_wr;
+  return asked.library.create_qp(pd, attr);
+}
+
 class TransportLong : public test::TransportPair {
  protected:
   static void SetUpTestSuite() {
     setenv("NORIA_SOFT_DEVICES", "name=rail0,max_msg=1;name=rail1,rate=200,max_msg=4", 1);
   }
   void use_one_rail() {
-    params_.hca = "=rail0";
-    a_ = test::make_domain(provider_of(params_), params_);
-    b_ = test::make_domain(provider_of(params_), params_);
+    a_ = domain_over("rail0");
+    b_ = domain_over("rail0");
   }
 
   void carry(Connected& link, uint64_t bytes) {
@@ -43,9 +70,12 @@ class TransportLong : public test::TransportPair {
   }
 
  private:
-  std::shared_ptr<const verbs::Provider> provider_of(const Params& params) {
-    return verbs::make_provider(verbs::Api::from_symbols(provider_->api().symbols()), "the same",
-                                "", params);
+  std::unique_ptr<Domain> domain_over(const std::string& rail) {
+    Params params = params_;
+    params.hca = "=" + rail;
+    const auto provider = verbs::make_provider(verbs::Api::from_symbols(provider_->api().symbols()),
+                                               "the same", "", params);
+    return test::make_domain(provider, params);
   }
 };
 
@@ -119,6 +149,51 @@ TEST_F(TransportLong, A_group_of_long_ones_is_no_more_than_one_at_a_time) {
     link.send->release(sent[i]);
   }
   link.recv->release(received);
+}
+
+TEST_F(TransportLong, Completion_queues_have_room_for_all_that_is_flushed) {
+  asked = {.library = provider_->api().symbols(), .entries = {}, .requests = {}};
+  verbs::Symbols symbols = asked.library;
+  symbols.create_cq = &create_and_note_cq;
+  symbols.create_qp = &create_and_note_qp;
+  const auto noted =
+      verbs::make_provider(verbs::Api::from_symbols(symbols), "the same, noted", "", params_);
+
+  // A domain for all, by its senders up to the last that it takes.
+  a_ = test::make_domain(noted, params_);
+  std::vector<std::unique_ptr<SendState>> senders;
+  set_log_level(LogLevel::none);
+  while (true) {
+    auto sender = SendState::make(a_->state(), {});
+    if (!sender.is_ok()) {
+      EXPECT_EQ(sender.failure().code(), Code::no_memory);
+      break;
+    }
+    senders.push_back(std::move(*sender));
+  }
+  set_log_level(LogLevel::warn);
+  EXPECT_GE(senders.size(), 8u);
+  asked.expect_room();
+  senders.clear();
+  asked.requests.clear();
+
+  // Domains for one, of each side.
+  std::vector<std::shared_ptr<Port>> ports;
+  for (const verbs::PortInfo& info : noted->ports()) {
+    auto port = Port::open(noted, info);
+    ASSERT_TRUE(port.is_ok());
+    ports.push_back(std::move(*port));
+  }
+  for (auto* domain : {&a_, &b_}) {
+    auto made = Domain::create_for_one(ports, params_);
+    ASSERT_TRUE(made.is_ok());
+    *domain = std::move(*made);
+  }
+  ports.clear();
+  const Connected link = connect();
+  ASSERT_NE(link.recv, nullptr);
+  EXPECT_FALSE(asked.requests.empty());
+  asked.expect_room();
 }
 
 TEST_F(TransportLong, One_that_has_no_room_or_no_memory_is_refused_as_any_other) {

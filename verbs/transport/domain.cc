@@ -17,11 +17,21 @@ namespace {
 // Entries of each completion queue: about a hundred queue pairs at full window, 2 MiB on mlx5.
 constexpr uint32_t kCompletions = 32768;
 // And of one that serves a single connection, for each queue pair of NORIA_QPS_PER_CONNECTION: a
-// receiver can have 352 there, a sender that routes adaptively 513, and a peer with twice our rails
-// brings twice the queue pairs; 32 are of its flushes. 64 KiB on mlx5, which takes the next power
-// of two, or 128 KiB.
-uint32_t completions_of_queue_pair(bool is_adaptive) {
-  return 2 * (is_adaptive ? 2 * kWindow + 1 : 352) + kMaxFlushes;
+// receiver can have 352 there, a sender that routes adaptively 513, and the parts of a long message
+// on top. Twice that, for a peer with twice our rails brings twice the queue pairs; 32 are of its
+// flushes. 64 KiB on mlx5, which takes the next power of two, or 128 KiB.
+uint32_t completions_of_queue_pair(bool is_adaptive, uint64_t request_bytes) {
+  const uint32_t of_sender = (is_adaptive ? 2 : 1) * kWindow + 1 + parts_of_longest(request_bytes);
+  return 2 * std::max(352u, of_sender) + kMaxFlushes;
+}
+
+// What all of them take in one work request: whole lines, as none is split between two.
+uint64_t request_bytes_of(std::span<const std::shared_ptr<Port>> ports) {
+  uint64_t least = kMaxMessageBytes;
+  for (const std::shared_ptr<Port>& port : ports)
+    if (const uint64_t most = port->device().attr.max_msg_sz & ~(kLineBytes - 1); most != 0)
+      least = std::min(least, most);
+  return least;
 }
 
 Result<Rail> make_rail(std::shared_ptr<Port> port, uint32_t completions, verbs::Waiting waiting) {
@@ -50,14 +60,11 @@ Result<std::unique_ptr<DomainState>> DomainState::create(
     verbs::Waiting waiting) {
   auto set = std::make_shared<RailSet>();
   set->completions = completions;
-  set->request_bytes = kMaxMessageBytes;
+  set->request_bytes = request_bytes_of(ports);
   for (const std::shared_ptr<Port>& port : ports) {
     NORIA_TRY_ASSIGN(Rail rail, make_rail(port, completions, waiting));
     const verbs::OpenPort& device = rail.port();
     set->completions = std::min(set->completions, static_cast<uint32_t>(device.limits.max_cqe));
-    // Whole lines, as no line is split between two work requests.
-    if (const uint64_t most = device.attr.max_msg_sz & ~(kLineBytes - 1); most != 0)
-      set->request_bytes = std::min(set->request_bytes, most);
     set->rails.push_back(std::move(rail));
   }
   return std::unique_ptr<DomainState>(new DomainState(std::move(set), params));
@@ -279,8 +286,8 @@ Result<std::unique_ptr<Domain>> Domain::create_for_one(std::span<const std::shar
   if (ports.empty() || ports.size() > kMaxRails) return Status(Code::bad_argument);
   const bool is_infiniband = !ports.front()->device().info.is_ethernet;
   const bool is_adaptive = adaptive_from(params, is_infiniband) != UINT64_MAX;
-  const auto completions =
-      static_cast<uint32_t>(params.qps_per_connection) * completions_of_queue_pair(is_adaptive);
+  const uint32_t completions = static_cast<uint32_t>(params.qps_per_connection) *
+                               completions_of_queue_pair(is_adaptive, request_bytes_of(ports));
   NORIA_TRY_ASSIGN(auto state,
                    DomainState::create(ports, params, completions, verbs::Waiting::by_polling));
   return std::unique_ptr<Domain>(new Domain(std::move(state)));

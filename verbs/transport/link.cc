@@ -140,12 +140,11 @@ Status Link::open(const Depths& depths) {
   for (uint32_t i = 0; i < wanted_qps_; ++i) {
     const size_t rail_index = i % rails_->rails.size();
     const Rail& rail = rails_->rails[rail_index];
-    NORIA_TRY_ASSIGN(verbs::Qp qp,
-                     verbs::create_qp(api, rail.port(),
-                                      {.cq = rail.cq.get(),
-                                       .send_depth = depths.send + depths.silent_sends,
-                                       .recv_depth = depths.recv,
-                                       .inline_bytes = depths.inline_bytes}));
+    NORIA_TRY_ASSIGN(verbs::Qp qp, verbs::create_qp(api, rail.port(),
+                                                    {.cq = rail.cq.get(),
+                                                     .send_depth = depths.send,
+                                                     .recv_depth = depths.recv,
+                                                     .inline_bytes = depths.inline_bytes}));
     rail.shared->events().forget(qp.get());
     NORIA_TRY(of_transition(verbs::to_init(api, qp.get(), rail.port())));
     const verbs::Ece ece = domain_.params().ece ? verbs::query_ece(api, qp.get()) : verbs::Ece{};

@@ -27,7 +27,6 @@ class Link {
  public:
   struct Depths {
     uint32_t send = 1;
-    uint32_t silent_sends = 0;  // beside these, without a completion
     uint32_t recv = 1;
     uint32_t inline_bytes = 0;
     uint32_t other_completions = 0;  // of the connection that its queue pairs do not make

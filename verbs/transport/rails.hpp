@@ -28,11 +28,18 @@ struct Rail {
 // 32 bits.
 inline constexpr uint64_t kMaxMessageBytes = 1_GiB;
 
+// Work requests that the longest message needs on a queue pair, where one carries so many bytes,
+// beside the one that announces it; none where one carries it all.
+constexpr uint32_t parts_of_longest(uint64_t request_bytes) {
+  const uint64_t parts = (kMaxMessageBytes + request_bytes - 1) / request_bytes;
+  return static_cast<uint32_t>(parts > 1 ? parts : 0);
+}
+
 struct RailSet {
   std::vector<Rail> rails;   // at least one
   uint32_t completions = 0;  // that each queue can hold
-  uint64_t request_bytes =
-      0;  // that every rail takes in one work request, kMaxMessageBytes at most
+  // That every rail takes in one work request: whole lines, kMaxMessageBytes at most.
+  uint64_t request_bytes = 0;
 
   bool is_infiniband() const {  // rails are of one kind
     return !rails.front().port().info.is_ethernet;

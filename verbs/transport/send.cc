@@ -41,10 +41,9 @@ Result<std::unique_ptr<SendState>> SendState::make(DomainState& domain,
   state->ring_ = new (state->ring_memory_->base()) wire::Credit[kWindow];
   // A message has at most one piece on a queue pair, and kWindow messages are in flight.
   const bool is_adaptive = state->adaptive_from_ != UINT64_MAX;
-  const uint64_t parts = (kMaxMessageBytes - 1) / state->request_bytes_;  // of the one long message
   if (options.sends_lines) state->line_depth_ = kLineDepth;
-  NORIA_TRY(state->link_.open({.send = kWindow * (is_adaptive ? 2 : 1) + state->line_depth_,
-                               .silent_sends = static_cast<uint32_t>(parts != 0 ? parts + 1 : 0),
+  NORIA_TRY(state->link_.open({.send = kWindow * (is_adaptive ? 2 : 1) +
+                                       parts_of_longest(state->request_bytes_) + state->line_depth_,
                                .recv = 1,
                                .inline_bytes = SendConnection::kInlineBytes}));
   return state;
