@@ -253,7 +253,7 @@ TEST_F(TransportGroup, Sends_of_a_group_fail_with_their_connection) {
 
 TEST_F(TransportGroup, A_credit_of_a_group_that_cannot_be_ends_the_connection) {
   for (const uint32_t members : {0u, kMaxGroup + 1}) {
-    auto state = SendState::make(a_->state(), {.peer_name = "rank 1"});
+    auto state = SendState::make(a_->state(), {.peer_name = "rank 1"}, {});
     ASSERT_TRUE(state.is_ok());
     auto* const ring = reinterpret_cast<wire::Credit*>((*state)->credits().address);
     set_credit(&ring[wire::slot_of(1)], 1, wire::match_of(5, members), 0, 8, {});

@@ -45,9 +45,10 @@ class TransportLong : public test::TransportPair {
   static void SetUpTestSuite() {
     setenv("NORIA_SOFT_DEVICES", "name=rail0,max_msg=1;name=rail1,rate=200,max_msg=4", 1);
   }
-  void use_one_rail() {
-    a_ = domain_over("rail0");
-    b_ = domain_over("rail0");
+  // The one rail that each side uses.
+  void use(const std::string& sender, const std::string& receiver) {
+    a_ = domain_over(sender);
+    b_ = domain_over(receiver);
   }
 
   void carry(Connected& link, uint64_t bytes) {
@@ -81,10 +82,20 @@ class TransportLong : public test::TransportPair {
 
 TEST_F(TransportLong, A_message_of_several_work_requests_arrives_whole_and_of_its_length) {
   for (const bool is_one_rail : {false, true}) {
-    if (is_one_rail) use_one_rail();
+    if (is_one_rail) use("rail0", "rail0");
     Connected link = connect();
     ASSERT_NE(link.recv, nullptr);
     for (const uint64_t bytes : {1_MiB, 1_MiB + 1, 2_MiB, 9_MiB + 77, 33_MiB, uint64_t{5}})
+      ASSERT_NO_FATAL_FAILURE(carry(link, bytes));
+  }
+}
+
+TEST_F(TransportLong, Between_unlike_devices_the_one_that_takes_less_sets_the_parts) {
+  for (const auto& [sender, receiver] : {std::array{"rail1", "rail0"}, {"rail0", "rail1"}}) {
+    use(sender, receiver);
+    Connected link = connect();
+    ASSERT_NE(link.recv, nullptr);
+    for (const uint64_t bytes : {1_MiB, 1_MiB + 1, 4_MiB, 9_MiB + 77})
       ASSERT_NO_FATAL_FAILURE(carry(link, bytes));
   }
 }
@@ -164,7 +175,7 @@ TEST_F(TransportLong, Completion_queues_have_room_for_all_that_is_flushed) {
   std::vector<std::unique_ptr<SendState>> senders;
   set_log_level(LogLevel::none);
   while (true) {
-    auto sender = SendState::make(a_->state(), {});
+    auto sender = SendState::make(a_->state(), {}, {});
     if (!sender.is_ok()) {
       EXPECT_EQ(sender.failure().code(), Code::no_memory);
       break;

@@ -50,8 +50,9 @@ TEST(Wire_golden_bytes, Handle) {
   handle.address = {127, 0, 0, 1};
   handle.port = 0x1f90;
   handle.rails = 3;
+  handle.request_bytes = 0x800000;
   EXPECT_EQ(hex(handle), std::string("31 4e 52 48 04 00 02 04 ") + kTokenHex +
-                             " 88 77 66 55 44 33 22 11 7f 0*2 01 0*12 90 1f 03 0*77");
+                             " 88 77 66 55 44 33 22 11 7f 0*2 01 0*12 90 1f 03 0*3 80 0*73");
 }
 
 TEST(Wire_golden_bytes, Hello) {

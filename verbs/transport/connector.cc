@@ -70,7 +70,10 @@ constexpr std::array<Row<Connector::State>, 4> Connector::State::kTable{{
 Status Connector::State::begin() {
   if (handle_.magic != wire::kHandleMagic) return Status(Code::bad_argument);
   NORIA_TRY_ASSIGN(address_, address_of(handle_));
-  NORIA_TRY_ASSIGN(state_, SendState::make(domain_.state(), options_, handle_.rails));
+  SendState::Peer peer{.rails = handle_.rails};
+  if (handle_.request_bytes != 0) peer.request_bytes = handle_.request_bytes;
+  if (peer.request_bytes % kLineBytes != 0) return Status(Code::bad_argument);
+  NORIA_TRY_ASSIGN(state_, SendState::make(domain_.state(), options_, peer));
   NORIA_TRY_ASSIGN(Socket socket, start_connect(address_));
   control = ControlSocket(std::move(socket));
   return {};

@@ -31,6 +31,7 @@ wire::Handle make_handle(Domain& domain, const ConnectOptions& options, const wi
   handle.token = token;
   handle.fingerprint = terms.fingerprint;
   handle.rails = static_cast<uint8_t>(domain.rails());
+  handle.request_bytes = static_cast<uint32_t>(domain.state().rails()->request_bytes);
   handle.port = bound.port();
   if (bound.storage.ss_family == AF_INET6) {
     handle.family = 6;

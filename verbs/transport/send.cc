@@ -19,12 +19,12 @@ uint64_t stripe_min(const DomainState& domain) {
 
 }  // namespace
 
-SendState::SendState(DomainState& domain, const ConnectOptions& options, unsigned peer_rails)
-    : link_(domain, options, Link::Role::sender, peer_rails),
+SendState::SendState(DomainState& domain, const ConnectOptions& options, const Peer& peer)
+    : link_(domain, options, Link::Role::sender, peer.rails),
       counters_(domain.counters()),
       adaptive_from_(adaptive_from(domain.params(), domain.rails()->is_infiniband())),
       stripe_min_(stripe_min(domain)),
-      request_bytes_(domain.rails()->request_bytes),
+      request_bytes_(std::min(domain.rails()->request_bytes, peer.request_bytes)),
       recorded_from_(std::min(adaptive_from_, request_bytes_ + 1)) {
   data_.chain(notice_);
   notice_.set_local(reinterpret_cast<uintptr_t>(&record_), sizeof record_, 0);
@@ -32,8 +32,8 @@ SendState::SendState(DomainState& domain, const ConnectOptions& options, unsigne
 
 Result<std::unique_ptr<SendState>> SendState::make(DomainState& domain,
                                                    const ConnectOptions& options,
-                                                   unsigned peer_rails) {
-  std::unique_ptr<SendState> state(new SendState(domain, options, peer_rails));
+                                                   const Peer& peer) {
+  std::unique_ptr<SendState> state(new SendState(domain, options, peer));
   // Strict ordering: credits are polled, no completion announces them.
   NORIA_TRY_ASSIGN(state->ring_memory_,
                    RegionState::allocate(*domain.rails(), kWindow * sizeof(wire::Credit),

@@ -29,8 +29,13 @@ namespace noria::transport {
 
 class SendState : public InKeptStorage {
  public:
+  // Of the receiver: its rails, and what they take in one work request.
+  struct Peer {
+    unsigned rails = 1;
+    uint64_t request_bytes = kMaxMessageBytes;  // whole lines
+  };
   static Result<std::unique_ptr<SendState>> make(DomainState& domain, const ConnectOptions& options,
-                                                 unsigned peer_rails = 1);
+                                                 const Peer& peer);
 
   Link& link() { return link_; }
   RemoteRegion credits() const;  // to be told to the receiver
@@ -55,7 +60,7 @@ class SendState : public InKeptStorage {
   static constexpr uint32_t kLineSlot = kWindow;
 
   NORIA_HOT void on_completion(WrId id, verbs::Completion completion);
-  SendState(DomainState& domain, const ConnectOptions& options, unsigned peer_rails);
+  SendState(DomainState& domain, const ConnectOptions& options, const Peer& peer);
 
   NORIA_HOT Request* on_credit_missing();
   // Out of line: a receive by itself, the common case, does without.
@@ -110,7 +115,7 @@ class SendState : public InKeptStorage {
   uint64_t stripe_min_;
   uint64_t long_from_ = UINT64_MAX;  // the smaller of both
   uint64_t alone_below_ = 0;         // such go whole over the only queue pair; 0 if there are more
-  const uint64_t request_bytes_;     // that a work request carries at most
+  const uint64_t request_bytes_;     // that a work request carries at most, by either side
   const uint64_t recorded_from_;     // the bytes of a message whose length goes by a record
   Request* long_ = nullptr;          // the last message of several work requests a piece
   Stripe stripe_;

@@ -46,7 +46,9 @@ struct Handle {
   std::array<uint8_t, 16> address{};  // IPv4 in the first four bytes
   uint16_t port = 0;                  // TCP
   uint8_t rails = 0;  // of the listener: so many queue pairs are worth making at least
-  std::array<uint8_t, 77> reserved{};
+  uint8_t reserved = 0;
+  uint32_t request_bytes = 0;  // what its rails take in one work request; 0: it does not say
+  std::array<uint8_t, 72> reserved2{};
 };
 static_assert(sizeof(Handle) == 128 && std::is_trivially_copyable_v<Handle>);
 
@@ -193,7 +195,7 @@ struct alignas(64) Credit {
 
   uint64_t address = 0;
   uint64_t match = 0;
-  uint32_t bytes = 0;                             // no message is longer than a work request, 2 GiB
+  uint32_t bytes = 0;                             // 1 GiB at most
   std::array<uint32_t, kFirstKeys> first_keys{};  // one per rail
   uint32_t sequence = 0;
   std::array<uint32_t, kMaxRails - kFirstKeys> other_keys{};
