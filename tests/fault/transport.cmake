@@ -6,6 +6,9 @@ if(TARGET noria_softverbs)
             fault/transport_memory_test.cc fault/transport_events_test.cc
     WAYS cma:early:1qp cma:late:2qp tcp:late:2qp)
 
+  noria_ways_test(NAME transport_long_fault_test LABELS fault transport TIMEOUT 120 LIBS noria_transport
+    SOURCES fault/transport_long_fault_test.cc WAYS cma:early cma:late)
+
   # The seed says how bytes land, and over how many queue pairs. Sanitized, it takes four times as long.
   set(seeds 1000)
   if(NORIA_SANITIZE)

@@ -2,6 +2,9 @@
 
 #include <signal.h>
 
+#include <cstdlib>
+#include <optional>
+
 #include "base/units.hpp"
 #include "tests/support/transport_end.hpp"
 
@@ -158,6 +161,87 @@ TEST(Transport_peer, A_receiver_killed_in_mid_message_fails_every_send) {
     for (Request* request : sent) EXPECT_TRUE(request->is_done());
     EXPECT_NE(end.send->describe().find("rank 2"), std::string::npos) << end.send->describe();
     EXPECT_EQ(end.send->try_send(*region, 0, 1), nullptr);
+  };
+  run_and_kill(victim, survivor);
+}
+
+// A long message of which four parts are there, and the others are lost for as long as it matters.
+constexpr uint64_t kLong = 9_MiB;
+constexpr uint64_t kThere = 4_MiB;
+void use_short_requests() { ::setenv("NORIA_SOFT_DEVICES", "name=rail0,max_msg=1", 1); }
+ConnectOptions patient(const std::string& peer_name) {
+  return {.peer_name = peer_name, .qps = 1, .ack_timeout = 22};
+}
+struct HalfSent {
+  void send(Post& post, const std::string& peer_name) {
+    use_short_requests();
+    ::setenv("NORIA_SOFT_FAULTS", "qp=1: after msgs=4 do lose for=60s", 1);
+    end.emplace();
+    ASSERT_NE(end->send = end->call(post.peer, patient(peer_name)), nullptr);
+    auto made = end->domain->allocate(kLong);
+    ASSERT_TRUE(made.is_ok());
+    region = std::move(*made);
+    ASSERT_TRUE(end->poll_until([&] {
+      if (request == nullptr) request = end->send->try_send(region, 0, kLong);
+      return end->domain->stats().sent_bytes >= kThere;
+    }));
+    EXPECT_FALSE(request->is_done());
+  }
+  std::optional<TransportEnd> end;
+  Region region;
+  Request* request = nullptr;
+};
+
+TEST(Transport_peer, A_sender_killed_between_two_parts_of_a_message_fails_its_receive) {
+  const auto victim = [](Post& post) {
+    HalfSent half;
+    ASSERT_NO_FATAL_FAILURE(half.send(post, "the survivor"));
+    await_the_end(post);
+  };
+  const auto survivor = [](Post& post) {
+    use_short_requests();
+    TransportEnd end;
+    ASSERT_NE(end.recv = end.accept(post.peer, patient("rank 6")), nullptr);
+    auto region = end.domain->allocate(kLong);
+    ASSERT_TRUE(region.is_ok());
+    Request* const received = end.recv->try_recv(*region, 0, kLong);
+    ASSERT_NE(received, nullptr);
+    ASSERT_TRUE(end.poll_until([&] { return received->is_done(); }));
+    EXPECT_EQ(received->status().code(), Code::peer_lost);
+    EXPECT_EQ(received->bytes(), 0u) << "of a message that did not arrive";
+    EXPECT_NE(end.recv->describe().find("process died"), std::string::npos) << end.recv->describe();
+    end.recv.reset();
+    *region = Region();
+    end.domain.reset();
+    EXPECT_EQ(end.provider->api().live_objects(), 0);
+  };
+  run_and_kill(victim, survivor);
+}
+
+TEST(Transport_peer, A_receiver_killed_between_two_parts_of_a_message_fails_its_send) {
+  const auto victim = [](Post& post) {
+    use_short_requests();
+    TransportEnd end;
+    ASSERT_NE(end.recv = end.accept(post.peer, patient("the survivor")), nullptr);
+    auto region = end.domain->allocate(kLong);
+    ASSERT_TRUE(region.is_ok());
+    ASSERT_NE(end.recv->try_recv(*region, 0, kLong), nullptr);
+    post.peer.recv<uint8_t>();
+    await_the_end(post);
+  };
+  const auto survivor = [](Post& post) {
+    HalfSent half;
+    ASSERT_NO_FATAL_FAILURE(half.send(post, "rank 2"));
+    post.peer.send(uint8_t{1});
+    ASSERT_TRUE(half.end->poll_until([&] { return half.request->is_done(); }));
+    EXPECT_EQ(half.request->status().code(), Code::peer_lost);
+    EXPECT_EQ(half.request->bytes(), 0u);
+    EXPECT_NE(half.end->send->describe().find("rank 2"), std::string::npos)
+        << half.end->send->describe();
+    half.end->send.reset();
+    half.region = Region();
+    half.end->domain.reset();
+    EXPECT_EQ(half.end->provider->api().live_objects(), 0);
   };
   run_and_kill(victim, survivor);
 }

@@ -215,7 +215,8 @@ inline void SendState::post_recorded(const Cut& cut, uint64_t sequence, CreditVi
     data_.set_piece(cut.piece[i].bytes, region.lkey(path.rail), credit.rkey(path.key));
     data_.set_id(path.id | slot);
     if (cut.piece[i].bytes > request_bytes_) [[unlikely]]
-      post_front(path, cut.piece[i].bytes, region.lkey(path.rail), credit.rkey(path.key));
+      if (!post_front(path, cut.piece[i].bytes, region.lkey(path.rail), credit.rkey(path.key)))
+        return;
     notice_.set_remote(record, records_.rkeys[path.peer_rail]);
     notice_.set_id(path.id | slot);
     if (const int error = data_.post(path.qp); error != 0) [[unlikely]]
@@ -224,19 +225,22 @@ inline void SendState::post_recorded(const Cut& cut, uint64_t sequence, CreditVi
   }
 }
 
-// All of a piece but what a last work request takes, which is left in data_.
-void SendState::post_front(const Path& path, uint32_t bytes, uint32_t lkey, uint32_t rkey) {
+// All of a piece but what a last work request takes, left in data_. False: the link failed.
+bool SendState::post_front(const Path& path, uint32_t bytes, uint32_t lkey, uint32_t rkey) {
   part_.set_addresses(data_.local_address(), data_.remote_address());
   part_.set_id(path.id);
   const auto most = static_cast<uint32_t>(request_bytes_);
   for (; bytes > most; bytes -= most) {
     part_.set_piece(most, lkey, rkey);
-    if (const int error = part_.post(path.qp); error != 0) [[unlikely]]
+    if (const int error = part_.post(path.qp); error != 0) [[unlikely]] {
       link_.fail_by_post(error, WrId(path.id).qp());
+      return false;
+    }
     part_.pass_piece();
   }
   data_.set_addresses(part_.local_address(), part_.remote_address());
   data_.set_piece(bytes, lkey, rkey);
+  return true;
 }
 
 Request* SendState::try_send_inline(const void* data, uint32_t bytes) {

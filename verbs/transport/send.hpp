@@ -94,7 +94,7 @@ class SendState : public InKeptStorage {
                                                 uint64_t bytes);
   NORIA_HOT void post_recorded(const Cut& cut, uint64_t sequence, CreditView credit,
                                const RegionState& region, uint64_t bytes);
-  [[gnu::noinline]] void post_front(const Path& path, uint32_t bytes, uint32_t lkey, uint32_t rkey);
+  [[gnu::noinline]] bool post_front(const Path& path, uint32_t bytes, uint32_t lkey, uint32_t rkey);
   NORIA_HOT void post(const Path& path, uint32_t bytes, uint32_t lkey, CreditView credit,
                       uint32_t slot);
   NORIA_HOT void post_line();
