@@ -97,9 +97,19 @@ Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_
     return try_send_in_group(credit, region, offset, bytes, tag);
   Request& request = requests_[wire::slot_of(sequence)];
   if (!request.is_free() || !link_.status().is_ok()) return nullptr;
-  Request* answer = nullptr;
   if (!fits(credit, region, offset, bytes, request_bytes_)) [[unlikely]]
-    if (is_held_back(request, credit, region, offset, bytes, &answer)) return answer;
+    return try_send_long(region, offset, bytes);
+  next_ = sequence + 1;
+  send_message(sequence, credit, &request, region, offset, bytes);
+  return &request;
+}
+
+Request* SendState::try_send_long(const RegionState* region, uint64_t offset, uint64_t bytes) {
+  const uint64_t sequence = next_;
+  const CreditView credit = read_credit(ring_[wire::slot_of(sequence)], sequence);
+  Request& request = requests_[wire::slot_of(sequence)];
+  if (!goes_in_parts(request, credit, region, offset, bytes))
+    return request.is_done() ? &request : nullptr;
   next_ = sequence + 1;
   send_message(sequence, credit, &request, region, offset, bytes);
   return &request;
@@ -119,9 +129,9 @@ Request* SendState::try_send_in_group(CreditView first, const RegionState* regio
     if (wire::tag_in(credit.match()) != tag) continue;
     Request& request = requests_[wire::slot_of(sequence)];
     if (!request.is_free()) return nullptr;
-    Request* answer = nullptr;
     if (!fits(credit, region, offset, bytes, request_bytes_)) [[unlikely]]
-      if (is_held_back(request, credit, region, offset, bytes, &answer)) return answer;
+      if (!goes_in_parts(request, credit, region, offset, bytes))
+        return request.is_done() ? &request : nullptr;
     group_sent_ |= 1u << i;
     if (group_sent_ == (1u << members) - 1) {
       group_sent_ = 0;
@@ -146,16 +156,15 @@ inline bool SendState::fits(CreditView credit, const RegionState* region, uint64
   return is_inside && bytes <= credit.bytes() && bytes <= most;
 }
 
-bool SendState::is_held_back(Request& request, CreditView credit, const RegionState* region,
-                             uint64_t offset, uint64_t bytes, Request** answer) {
+bool SendState::goes_in_parts(Request& request, CreditView credit, const RegionState* region,
+                              uint64_t offset, uint64_t bytes) {
   if (!fits(credit, region, offset, bytes, kMaxMessageBytes)) {
-    *answer = RequestAccess::refuse(request, Code::bad_argument);
-    return true;
+    RequestAccess::refuse(request, Code::bad_argument);
+    return false;
   }
-  *answer = nullptr;
-  if (long_ != nullptr && RequestAccess::pieces(*long_) != 0) return true;
+  if (long_ != nullptr && RequestAccess::pieces(*long_) != 0) return false;
   long_ = &request;
-  return false;
+  return true;
 }
 
 inline void SendState::send_message(uint64_t sequence, CreditView credit, Request* request,

@@ -68,13 +68,15 @@ class SendState : public InKeptStorage {
                                                          const RegionState* region, uint64_t offset,
                                                          uint64_t bytes, uint32_t tag);
   NORIA_COLD Request* on_group_of_none(uint32_t members);
+  // What try_send() does with one that does not fit. Apart, so that no other keeps anything for it.
+  NORIA_COLD Request* try_send_long(const RegionState* region, uint64_t offset, uint64_t bytes);
   // In the memory of both sides, and not above `most`.
   NORIA_HOT bool fits(CreditView credit, const RegionState* region, uint64_t offset, uint64_t bytes,
                       uint64_t most) const;
-  // Of what is no single work request: true, with what the caller is answered, where it cannot be
-  // sent at all, or not while another long message is under way. False: now it is the one.
-  NORIA_COLD bool is_held_back(Request& request, CreditView credit, const RegionState* region,
-                               uint64_t offset, uint64_t bytes, Request** answer);
+  // Of what is no single work request: whether it goes as the one long message. Not while another
+  // does; and where it cannot go at all its request is done, refused.
+  NORIA_COLD bool goes_in_parts(Request& request, CreditView credit, const RegionState* region,
+                                uint64_t offset, uint64_t bytes);
   // Message `sequence`, for which there are a credit and a free request.
   NORIA_HOT void send_message(uint64_t sequence, CreditView credit, Request* request,
                               const RegionState* region, uint64_t offset, uint64_t bytes);
