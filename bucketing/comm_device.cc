@@ -50,7 +50,7 @@ CommDevice::~CommDevice() {
   if (!is_still_at_work([this](Nanoseconds patience) { return is_idle_within(patience); })) return;
   log(LogLevel::warn, "%s still works for NCCL, seconds after its communicator was destroyed",
       device_->name().c_str());
-  static_cast<void>(new DeviceMemory(std::move(scratch_)));  // for good, on purpose
+  scratch_.keep_for_good();
 }
 
 Outcome<bool> CommDevice::is_idle_within(Nanoseconds patience) const {
@@ -132,10 +132,11 @@ bool CommDevice::finish(Nanoseconds deadline) {
 
 void CommDevice::leave(bool is_good, Nanoseconds deadline) {
   if (nccl_ == nullptr) return;
-  if (is_good)
+  const bool is_left = is_good || (nccl_->owner() == NcclCollective::Owner::caller &&
+                                   watch_ != nullptr && watch_->wait_until_idle(0));
+  if (is_left)
     nccl_->leave(deadline);
-  else if (watch_ == nullptr || !watch_->wait_until_idle(0) ||
-           nccl_->owner() == NcclCollective::Owner::noria)
+  else
     nccl_->abort();
 }
 

@@ -46,8 +46,8 @@ DeviceBuckets::~DeviceBuckets() {
       device_.name().c_str());
   // For good, on purpose.
   static_cast<void>(installed_.release());
-  for (auto* memory : {&arena_, &shards_})
-    static_cast<void>(new std::optional<DeviceMemory>(std::move(*memory)));
+  if (arena_) arena_->keep_for_good();
+  if (shards_) shards_->keep_for_good();
   const MutexLock lock(mutex_);
   static_cast<void>(new KeptViews(std::move(kept_)));
 }
@@ -94,7 +94,7 @@ PackScale DeviceBuckets::scale() const {
 Outcome<Ok> DeviceBuckets::install(const Plan& plan) {
   NORIA_TRY_ASSIGN(const CudaDevice::Current current, device_.make_current());
   NORIA_TRY(make_events());
-  NORIA_TRY(make_arena(plan.arena_bytes));
+  NORIA_TRY(make_arena(plan));
   auto made = std::make_unique<Installed>();
   made->size = static_cast<uint32_t>(plan.buckets.size());
   made->buckets.reset(new Travelling[made->size]);
@@ -127,10 +127,15 @@ Outcome<Ok> DeviceBuckets::make_events() {
   return put(&done_, CudaEvent::create(device_, CudaEvent::Timing::with));
 }
 
-// Zeroed, as the host's.
-Outcome<Ok> DeviceBuckets::make_arena(uint64_t bytes) {
+// Zeroed, as the host's. NCCL is told of it where it reduces there.
+Outcome<Ok> DeviceBuckets::make_arena(const Plan& plan) {
   if (!config_.arena || arena_) return Ok{};
-  NORIA_TRY_ASSIGN(DeviceMemory arena, DeviceMemory::allocate(device_, bytes));
+  const uint64_t bytes = plan.arena_bytes;
+  const bool is_packed_whole =
+      std::all_of(plan.buckets.begin(), plan.buckets.end(),
+                  [this](const Bucket& bucket) { return is_packed(bucket); });
+  NORIA_TRY_ASSIGN(RegisteredMemory arena,
+                   RegisteredMemory::allocate(device_, is_packed_whole ? nullptr : nccl(), bytes));
   if (bytes != 0)
     NORIA_TRY(
         device_.api().call<&CudaSymbols::memory_set>(arena.pointer(), uint8_t{0}, bytes, copy()));
@@ -230,7 +235,8 @@ Outcome<Ok> DeviceBuckets::make_slots(Installed* made) const {
           std::max(made->slot_bytes, align_up(elements * dtype_bytes(bucket.wire), kSlotAlign));
   }
   made->slots = std::max(1U, std::min(config_.max_in_flight, made->size));
-  return put(&made->memory, DeviceMemory::allocate(device_, made->slot_bytes * made->slots));
+  return put(&made->memory,
+             RegisteredMemory::allocate(device_, nccl(), made->slot_bytes * made->slots));
 }
 
 }  // namespace noria::bucketing

@@ -46,6 +46,7 @@
 #include "bucketing/plan.hpp"
 #include "bucketing/producer_streams.hpp"
 #include "bucketing/reducer_config.hpp"
+#include "bucketing/registered_memory.hpp"
 #include "bucketing/seat.hpp"
 #include "bucketing/tensor_table.hpp"
 
@@ -170,7 +171,7 @@ class DeviceBuckets {
     std::vector<uint32_t> first_places;  // by id, and past the last
     uint32_t slots = 0;
     uint64_t slot_bytes = 0;
-    std::optional<DeviceMemory> memory;  // of the slots
+    std::optional<RegisteredMemory> memory;  // of the slots
 
     std::span<const Seated> places_of(uint32_t id) const {
       return {places.data() + first_places[id], places.data() + first_places[id + 1]};
@@ -178,13 +179,15 @@ class DeviceBuckets {
   };
 
   Outcome<Ok> make_events();
-  Outcome<Ok> make_arena(uint64_t bytes);
+  Outcome<Ok> make_arena(const Plan& plan);
   Outcome<Ok> make_bucket(const Plan& plan, uint32_t index, Travelling* made);
   Outcome<Ok> place_shards(const Plan& plan, Installed* made);
   Outcome<Ok> make_shards(const Plan& plan, Installed* made);
   void find_places(const Plan& plan, Installed* made) const;
   Outcome<Ok> make_slots(Installed* made) const;
   bool is_packed(const Bucket& bucket) const;
+  // Null where NCCL does nothing.
+  NcclCollective* nccl() const { return ranks_ > 1 ? host_.nccl : nullptr; }
   noria_dtype wire_of(noria_dtype dtype) const;
   noria_op op() const;
   PackScale scale() const;
@@ -217,7 +220,7 @@ class DeviceBuckets {
   const Nanoseconds timeout_;
 
   std::optional<CudaStream> copy_;
-  std::optional<DeviceMemory> arena_;
+  std::optional<RegisteredMemory> arena_;
   std::optional<DeviceMemory> shards_;  // copy mode, whatever the plan
   std::unique_ptr<Installed> installed_;
   std::unique_ptr<std::atomic<cuda::Pointer>[]> given_;  // copy mode, by id: as in the tables

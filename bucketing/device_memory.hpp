@@ -51,6 +51,8 @@ class DeviceMemory {
   DeviceMemory& operator=(DeviceMemory&&) = delete;
 
   cuda::Pointer pointer() const { return pointer_; }
+  // It is never given back, as something may be at it for ever.
+  void keep_for_good() { pointer_ = 0; }
 
  private:
   static Failure no_memory(const CudaDevice& device, size_t bytes, const Failure& why) {

@@ -1,5 +1,6 @@
 #include "bucketing/nccl_collective.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 #include <utility>
@@ -107,8 +108,15 @@ void NcclCollective::abort() {
 }
 
 void NcclCollective::leave(Nanoseconds deadline) {
-  if (owner_ == Owner::caller || is_over_.load()) return;
+  if (is_over_.load()) return;
   const auto current = options_.device->make_current();
+  if (step_in()) {
+    // A second failure changes nothing: a communicator of ours takes its registrations with it.
+    for (void* const handle : registered_) static_cast<void>(forget(handle));
+    registered_.clear();
+    inside_.leave();
+  }
+  if (owner_ == Owner::caller) return is_over_.store(true);
   const NcclApi& nccl = *options_.nccl;
   if (!settle(nccl.ask<&NcclSymbols::comm_finalize>(comm_), deadline, nullptr)) return abort();
   is_over_.store(true);
@@ -241,23 +249,38 @@ Outcome<Ok> NcclCollective::all_gather_v(DeviceOperation& pair, const DevicePart
 // ---- memory -------------------------------------------------------------------------------------
 
 void* NcclCollective::register_memory(cuda::Pointer memory, size_t bytes) {
-  if (options_.nccl->symbols().comm_register == nullptr || bytes == 0 || !step_in()) return nullptr;
+  if (options_.nccl->symbols().comm_register == nullptr || bytes == 0) return nullptr;
+  const auto current = options_.device->make_current();
+  if (!step_in()) return nullptr;
   void* handle = nullptr;
   const auto registered = options_.nccl->call<&NcclSymbols::comm_register>(
       comm_, reinterpret_cast<void*>(memory), bytes, &handle);
+  const bool is_news = !registered && !std::exchange(has_told_, true);
+  if (registered) registered_.push_back(handle);
   inside_.leave();
   if (registered) return handle;
-  log(LogLevel::info, "%s: %s", options_.device->name().c_str(), registered.failure().text.c_str());
+  if (is_news)
+    log(LogLevel::info, "%s: %s; NCCL copies through buffers of its own",
+        options_.device->name().c_str(), registered.failure().text.c_str());
   return nullptr;
 }
 
-void NcclCollective::deregister_memory(void* handle) {
-  if (handle == nullptr || !step_in()) return;  // with the communicator its registrations are gone
-  const auto forgotten = options_.nccl->call<&NcclSymbols::comm_deregister>(comm_, handle);
+bool NcclCollective::deregister_memory(void* handle) {
+  if (handle == nullptr) return true;
+  const auto current = options_.device->make_current();
+  if (!step_in()) return true;  // with the communicator its registrations are gone
+  const bool is_forgotten = forget(handle);
+  if (is_forgotten) registered_.erase(std::find(registered_.begin(), registered_.end(), handle));
   inside_.leave();
+  return is_forgotten;
+}
+
+bool NcclCollective::forget(void* handle) {
+  const auto forgotten = options_.nccl->call<&NcclSymbols::comm_deregister>(comm_, handle);
   if (!forgotten)
     log(LogLevel::info, "%s: %s", options_.device->name().c_str(),
         forgotten.failure().text.c_str());
+  return forgotten.is_ok();
 }
 
 }  // namespace noria::bucketing

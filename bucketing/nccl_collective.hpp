@@ -15,7 +15,7 @@
 // Costs: an operation is one call of NCCL and two of the driver; v-forms one of NCCL's a rank.
 //
 // Threads: begin() and operations one at a time; look(), abort() and leave() one thread, while
-// operations are launched; registrations init only.
+// operations are launched; registrations init only, and never beside an operation's launch.
 #pragma once
 
 #include <noria/bucketing.h>
@@ -87,9 +87,10 @@ class NcclCollective {
   bool was_aborted() const { return is_over_.load(std::memory_order_acquire); }
 
   // Tells NCCL of memory that is used again and again; what it makes of it is its own affair, and
-  // where it cannot, nothing is lost. Null: not registered.
+  // where it cannot, nothing is lost. Null: not registered. A caller's communicator is told too.
   void* register_memory(cuda::Pointer memory, size_t bytes);
-  void deregister_memory(void* handle);
+  // Nothing under way uses the memory. False: NCCL may still count on it.
+  bool deregister_memory(void* handle);
 
   // ---- the watch's, and its owner's when that is gone
   // What NCCL found since; OK while all is well, or while a launcher is in NCCL and sees to it.
@@ -98,7 +99,8 @@ class NcclCollective {
   // Ends what is under way: from now on operations answer ABORTED. A call of NCCL's that a launcher
   // is in may go on for a second before.
   void abort();
-  // Ours: what is under way is done, and all ranks come; else it is aborted at the deadline.
+  // What is under way is done. NCCL forgets what memory is left, and a caller's communicator is not
+  // touched any more. Ours ends: all ranks come; else it is aborted at the deadline.
   void leave(Nanoseconds deadline);
 
  private:
@@ -113,6 +115,7 @@ class NcclCollective {
   template <class EnqueueBlock>
   Outcome<bool> enqueue_blocks(EnqueueBlock enqueue_block);
   bool step_in() NORIA_TRY_ACQUIRE(true, inside_);
+  bool forget(void* handle) NORIA_REQUIRES(inside_);
 
   const Options options_;
   const Owner owner_;
@@ -125,6 +128,8 @@ class NcclCollective {
   // sequentially consistent, so that one of the two sees the other.
   Seat inside_;
   std::atomic<bool> is_over_{false};
+  std::vector<void*> registered_ NORIA_GUARDED_BY(inside_);  // handles; the same one twice, maybe
+  bool has_told_ NORIA_GUARDED_BY(inside_) = false;          // that NCCL does not register
 };
 
 }  // namespace noria::bucketing

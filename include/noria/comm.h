@@ -75,7 +75,8 @@ typedef struct {
   uint32_t device_kind;
   int32_t device; /* as CUDA numbers them; -1: the calling thread's current one */
   /* An ncclComm_t of the same ranks, in the same order, on the same device, given by all ranks; it
-   * stays the caller's. NULL: one of noria's own. It is used by nobody else meanwhile. Where the
+   * stays the caller's. NULL: one of noria's own. It is used by nobody else, and lives, until
+   * noria_comm_destroy() has returned: reducers register their memory in it till then. Where the
    * communicator fails, or is destroyed, while something of its own is under way on it, that is
    * ended by ncclCommAbort(), which frees it: noria_comm_info says so, in noria/observe.h. */
   void* nccl_comm;

@@ -31,10 +31,11 @@ const std::vector<Function> kNccl = {
 #undef NORIA_NCCL
 };
 
-// What such a call would have given back stays.
+// What such a call would have given back stays; so does memory that NCCL did not forget.
 bool gives_back(const std::string& function) {
-  return std::set<std::string>{"cuStreamDestroy_v2", "cuEventDestroy_v2", "cuMemFree_v2"}.count(
-             function) != 0;
+  return std::set<std::string>{"cuStreamDestroy_v2", "cuEventDestroy_v2", "cuMemFree_v2",
+                               "ncclCommDeregister"}
+             .count(function) != 0;
 }
 
 // One rank's part of a job, which ends with the first call that fails.

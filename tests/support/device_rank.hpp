@@ -47,10 +47,11 @@ class DeviceRank {
  public:
   DeviceRank(const noria_unique_id& id, int32_t of_rank, int32_t size, std::vector<Tensor> of_model,
              const noria_reducer_config& of_config, unsigned producers = 2,
-             uint32_t timeout_ms = 20'000)
+             uint32_t timeout_ms = 20'000, void* nccl_comm = nullptr)
       : model(std::move(of_model)), rank(of_rank), ranks(size), config(of_config), on(of_rank) {
     noria_comm_config comm_config = gpu_config(id, rank, size);
     comm_config.collective_timeout_ms = timeout_ms;
+    comm_config.nccl_comm = nccl_comm;
     expect_ok(noria_comm_create(&comm_config, &comm));
     expect_ok(noria_reducer_create(comm, &config, &reducer));
     for (uint32_t i = 0; i < model.size(); ++i) {

@@ -4,13 +4,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "base/log.hpp"
 #include "bucketing/comm_device.hpp"
 #include "bucketing/control_wire.hpp"
 #include "bucketing/engine.hpp"
+#include "bucketing/registered_memory.hpp"
 #include "tests/support/cuda_standin/nccl.hpp"
 #include "tests/support/cuda_standin/on_device.hpp"
 
@@ -122,23 +127,115 @@ TEST_F(NcclCollectiveTest, A_group_that_was_begun_is_ended_whatever_failed) {
   }
 }
 
-TEST_F(NcclCollectiveTest, Memory_is_registered_where_NCCL_likes) {
+// ---- memory -------------------------------------------------------------------------------------
+
+std::vector<std::string> lines_logged;
+
+class NcclMemoryTest : public NcclCollectiveTest {
+ protected:
+  void SetUp() override {
+    NcclCollectiveTest::SetUp();
+    lines_logged.clear();
+    set_log_sink([](LogLevel, const char* text) { lines_logged.emplace_back(text); });
+    set_log_level(LogLevel::info);
+  }
+  void TearDown() override {
+    set_log_level(LogLevel::warn);
+    set_log_sink(&detail::write_to_stderr);
+    NcclCollectiveTest::TearDown();
+  }
+  Outcome<RegisteredMemory> allocate(NcclCollective* nccl, size_t bytes = 4096) const {
+    auto made = RegisteredMemory::allocate(*device_, nccl, bytes);
+    EXPECT_TRUE(made) << made.failure().text;
+    return made;
+  }
+  static uint64_t registered() { return standin::calls("ncclCommRegister"); }
+  static uint64_t forgotten() { return standin::calls("ncclCommDeregister"); }
+  static uint64_t lines_with(const std::string& part) {
+    return static_cast<uint64_t>(std::count_if(
+        lines_logged.begin(), lines_logged.end(),
+        [&](const std::string& line) { return line.find(part) != std::string::npos; }));
+  }
+};
+
+TEST_F(NcclMemoryTest, NCCL_is_told_once_and_forgets_before_the_memory_goes) {
   const auto nccl = join();
   ASSERT_NE(nccl, nullptr);
-  const auto current = device_->make_current();
-  const auto memory = DeviceMemory::allocate(*device_, 4096);
-  ASSERT_TRUE(memory);
-  void* const handle = nccl->register_memory(memory->pointer(), 4096);
-  EXPECT_NE(handle, nullptr);
-  nccl->deregister_memory(handle);
-  EXPECT_EQ(standin::calls("ncclCommDeregister"), 1u);
-  // Expect: nothing is lost where it does not.
-  standin::fail_call("ncclCommRegister", 1, standin::kNcclSystemError);
-  EXPECT_EQ(nccl->register_memory(memory->pointer(), 4096), nullptr);
-  EXPECT_EQ(nccl->register_memory(memory->pointer(), 0), nullptr);
-  nccl->deregister_memory(nullptr);
-  EXPECT_EQ(standin::calls("ncclCommDeregister"), 1u);
+  {
+    auto first = allocate(nccl.get());
+    const RegisteredMemory memory = std::move(first).value();
+    EXPECT_NE(memory.pointer(), 0u);
+    EXPECT_EQ(registered(), 1u);
+  }
+  EXPECT_EQ(forgotten(), 1u);
+  // Expect: nobody is told of nothing, nor where NCCL has no part in it.
+  { const auto none = allocate(nccl.get(), 0); }
+  { const auto apart = allocate(nullptr); }
+  EXPECT_EQ(registered(), 1u);
+  EXPECT_EQ(forgotten(), 1u);
 }
+
+TEST_F(NcclMemoryTest, Where_NCCL_does_not_like_it_nothing_is_lost_and_it_is_said_once) {
+  const auto nccl = join();
+  ASSERT_NE(nccl, nullptr);
+  for (int i = 0; i < 3; ++i) {
+    standin::fail_call("ncclCommRegister", 1, standin::kNcclSystemError);
+    const auto memory = allocate(nccl.get());
+  }
+  EXPECT_EQ(registered(), 3u);
+  EXPECT_EQ(forgotten(), 0u);
+  EXPECT_EQ(lines_with("ncclCommRegister"), 1u);
+}
+
+TEST_F(NcclMemoryTest, A_library_without_the_function_is_told_nothing) {
+  const auto plain = NcclApi::open(std::getenv("TEST_PLAIN_NCCL"));
+  ASSERT_TRUE(plain) << plain.failure().text;
+  const NcclCollective::Options options{.device = device_.get(), .nccl = *plain};
+  const auto nccl = NcclCollective::join(options, {}, nullptr, now_ns() + 10_s);
+  ASSERT_TRUE(nccl) << nccl.failure().text;
+  const auto memory = allocate(nccl->get());
+  ASSERT_TRUE(memory);
+  EXPECT_NE(memory->pointer(), 0u);
+  EXPECT_EQ(lines_logged, std::vector<std::string>());
+}
+
+TEST_F(NcclMemoryTest, What_NCCL_did_not_forget_is_not_given_back_before_the_communicator_ends) {
+  const auto nccl = join();
+  ASSERT_NE(nccl, nullptr);
+  cuda::Pointer kept = 0;
+  {
+    const auto memory = allocate(nccl.get());
+    kept = memory->pointer();
+    standin::fail_call("ncclCommDeregister", 1, standin::kNcclSystemError);
+  }
+  EXPECT_EQ(lines_with("ncclCommDeregister"), 1u);
+  EXPECT_EQ(standin::calls("cuMemFree"), 0u);
+  // Expect: it is asked once more.
+  nccl->leave(now_ns() + 10_s);
+  EXPECT_EQ(forgotten(), 2u);
+  const auto current = device_->make_current();
+  EXPECT_TRUE(device_->api().call<&CudaSymbols::memory_free>(kept));
+}
+
+TEST_F(NcclMemoryTest, Memory_may_outlive_a_communicator_however_that_ends) {
+  for (const bool is_aborted : {false, true}) {
+    const auto nccl = join();
+    ASSERT_NE(nccl, nullptr);
+    const uint64_t before = forgotten();
+    const auto memory = allocate(nccl.get());
+    if (is_aborted)
+      nccl->abort();
+    else
+      nccl->leave(now_ns() + 10_s);
+    // Expect: it is forgotten by then, and one that has ended is told of no more.
+    EXPECT_EQ(forgotten() - before, is_aborted ? 0u : 1u);
+    const uint64_t told = registered();
+    const auto late = allocate(nccl.get());
+    EXPECT_EQ(registered(), told);
+  }
+}
+
+// ---- ranks --------------------------------------------------------------------------------------
 
 TEST_F(NcclCollectiveTest, Ranks_with_different_NCCLs_are_told_both) {
   Params params;

@@ -54,6 +54,28 @@ int init(const char* name, void** comm, int ranks, const UniqueId& id, int rank,
   return wait_formed(&call, made);
 }
 
+// What one that does not block began has come to its end.
+void expect_settled(const Call& call, const char* name, const Communicator& communicator) {
+  if (!communicator.is_formed() || !communicator.begun.empty())
+    call.machine().violation(
+        say("%s while rank %zu's communicator is in progress", name, communicator.rank));
+}
+
+bool is_at_work_in(const Communicator& communicator, const Access& memory) {
+  const auto is_in = [&](uint64_t address) {
+    return address >= memory.first && address < memory.first + memory.bytes;
+  };
+  return std::any_of(communicator.launched.begin(), communicator.launched.end(),
+                     [&](const OperationRef& launched) {
+                       const auto& parts = launched->collective->parts;
+                       return !launched->is_done && std::any_of(parts.begin(), parts.end(),
+                                                                [&](const CollectivePart& part) {
+                                                                  return is_in(part.in) ||
+                                                                         is_in(part.out);
+                                                                });
+                     });
+}
+
 }  // namespace
 
 namespace noria::standin {
@@ -232,6 +254,7 @@ int ncclCommRegister(void* comm, void* memory, size_t bytes, void** handle) {
   if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, "ncclCommRegister", comm);
   if (found == nullptr) return kNcclInvalidArgument;
+  expect_settled(call, "ncclCommRegister", *found);
   const auto first = reinterpret_cast<uint64_t>(memory);
   const Allocation* const of = call.machine().memory.find(first);
   if (of == nullptr || of->is_freed || first + bytes > of->first + of->bytes)
@@ -245,6 +268,13 @@ int ncclCommDeregister(void* comm, void* handle) {
   Call call("ncclCommDeregister", Needs::nothing);
   if (call.is_over()) return call.code();
   const CommunicatorRef found = find_communicator(call, "ncclCommDeregister", comm);
-  if (found == nullptr || found->registered.erase(handle) == 0) return kNcclInvalidArgument;
+  if (found == nullptr) return kNcclInvalidArgument;
+  expect_settled(call, "ncclCommDeregister", *found);
+  const auto registered = found->registered.find(handle);
+  if (registered == found->registered.end()) return kNcclInvalidArgument;
+  if (is_at_work_in(*found, registered->second))
+    call.machine().violation(
+        say("ncclCommDeregister of memory that rank %zu still works in", found->rank));
+  found->registered.erase(registered);
   return kNcclSuccess;
 }
