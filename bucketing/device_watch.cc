@@ -24,10 +24,11 @@ void sleep_on(int fd, int limit) {
 
 Outcome<std::unique_ptr<DeviceWatch>> DeviceWatch::create(const Options& options) {
   std::unique_ptr<DeviceWatch> made(new DeviceWatch(options));
+  const std::string user = "the watch of " + options.nccl->device().name();
   if (!made->between_looks_.is_usable() || !options.nccl->operations().watch().is_usable())
-    return no_descriptor("the watch of a GPU");
+    return no_descriptor(user);
   if (const int error = made->thread_.start([watch = made.get()] { watch->run(); }); error != 0)
-    return no_thread("the watch of a GPU", error);
+    return no_thread(user, error);
   return made;
 }
 

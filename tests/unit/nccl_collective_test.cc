@@ -14,10 +14,13 @@
 #include "base/log.hpp"
 #include "bucketing/comm_device.hpp"
 #include "bucketing/control_wire.hpp"
+#include "bucketing/device_watch.hpp"
 #include "bucketing/engine.hpp"
 #include "bucketing/registered_memory.hpp"
 #include "tests/support/cuda_standin/nccl.hpp"
 #include "tests/support/cuda_standin/on_device.hpp"
+#include "tests/support/no_descriptors.hpp"
+#include "tests/support/no_threads.hpp"
 
 namespace noria::bucketing {
 namespace {
@@ -303,6 +306,42 @@ TEST_F(CommDeviceTest, The_first_operation_is_bounded_by_the_start_and_not_by_a_
 TEST_F(CommDeviceTest, Nor_is_one_that_is_on_its_stream_and_does_not_end) {
   standin::stall_rank(0);
   expect_time_out(gpu_->try_out(*engine_, now_ns() + 100_ms));
+}
+
+// Its ends are waited for by a descriptor each.
+TEST_F(NcclCollectiveTest, A_watch_without_a_descriptor_or_a_thread_says_what_to_raise) {
+  const auto engine = Engine::create(nullptr, nullptr, nullptr, 10_s, nullptr);
+  ASSERT_TRUE(engine) << engine.failure().text;
+  const auto watch = [&](NcclCollective& nccl) {
+    return DeviceWatch::create({.nccl = &nccl, .engine = engine->get()});
+  };
+  const auto id = NcclCollective::make_id(*nccl_);
+  ASSERT_TRUE(id) << id.failure().text;
+  std::unique_ptr<NcclCollective> good = join(), bad;
+  {
+    const test::NoDescriptors none;
+    // Of the watch itself, and of the operations that wake it.
+    const auto refused = watch(*good);
+    ASSERT_FALSE(refused);
+    expect(refused.failure(), NORIA_E_NOMEM, "no descriptor for the watch of CUDA device 0");
+    expect(refused.failure(), NORIA_E_NOMEM, "raise the limit of open files");
+    auto joined = NcclCollective::join(options(), *id, nullptr, now_ns() + 10_s);
+    ASSERT_TRUE(joined) << joined.failure().text;
+    bad = std::move(*joined);
+  }
+  const auto refused = watch(*bad);
+  ASSERT_FALSE(refused);
+  expect(refused.failure(), NORIA_E_NOMEM, "no descriptor for the watch of CUDA device 0");
+  {
+    const test::NoThreads none;
+    const auto threadless = watch(*good);
+    ASSERT_FALSE(threadless);
+    expect(threadless.failure(), NORIA_E_NOMEM, "no thread for the watch of CUDA device 0");
+    expect(threadless.failure(), NORIA_E_NOMEM, "ulimit -u");
+  }
+  // Expect: with both there it watches.
+  const auto made = watch(*good);
+  EXPECT_TRUE(made) << made.failure().text;
 }
 
 TEST_F(NcclCollectiveTest, Events_tell_the_time_between_two_points) {

@@ -1,32 +1,13 @@
 #include "perf/net_control.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "bucketing/tcp.hpp"
 #include "tests/support/cpu_time.hpp"
+#include "tests/support/no_descriptors.hpp"
 
 namespace noria::perf {
 namespace {
-
-// No descriptor for this process while it lives.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const int next = ::dup(STDERR_FILENO);
-    ::close(next);
-    const rlimit none{static_cast<rlim_t>(next), before_.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-  }
-  ~NoDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 TEST(Net_control, A_server_without_a_descriptor_for_its_client_says_so_and_does_not_spin) {
   const Fd listener = listen_for_client(0);
@@ -34,7 +15,7 @@ TEST(Net_control, A_server_without_a_descriptor_for_its_client_says_so_and_does_
   const NetControl client = connect_to_server("127.0.0.1", port, "");
   const double before = test::cpu_seconds();
   try {
-    const NoDescriptors none;
+    const test::NoDescriptors none;
     wait_for_client(listener, "server", [](NetControl&, const std::string&) {});
     FAIL() << "it was let in";
   } catch (const ToolError& error) {
