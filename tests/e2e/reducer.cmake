@@ -20,6 +20,11 @@ endforeach()
 noria_test(NAME fork_test LABELS e2e no-sanitizer TIMEOUT 120 LIBS noria noria_bucketing
            SOURCES e2e/fork_test.cc support/crew.cc ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late")
 add_dependencies(fork_test noria_softverbs)
+noria_test(NAME gpu_fork_test LABELS e2e no-sanitizer TIMEOUT 120
+           LIBS noria noria_bucketing noria_cuda_standin
+           SOURCES e2e/gpu_fork_test.cc support/crew.cc
+           ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late;${NORIA_CUDA_STANDIN}")
+add_dependencies(gpu_fork_test noria_softverbs)
 noria_test(NAME gpu_processes_test LABELS e2e TIMEOUT 120 LIBS noria noria_bucketing noria_cuda_standin
            SOURCES e2e/gpu_processes_test.cc support/crew.cc
            ENVIRONMENT "NORIA_SOFT=1;NORIA_SOFT_PLACE=late;${NORIA_CUDA_STANDIN}")
