@@ -1,7 +1,7 @@
-// The memory that a reducer tells NCCL of: which it is, when it is told, and that NCCL has forgotten
-// it before it goes, in whatever order things end. The stand-in notices what is freed while it is
-// registered, what is registered while an operation is being launched, what is forgotten while one
-// is in it, and a communicator that is destroyed before it forgot.
+// The memory that a reducer tells NCCL of: which it is, when it is told, and that NCCL has
+// forgotten it before it goes, in whatever order things end. The stand-in notices what is freed
+// while registered, what is registered while an operation is being launched, what is forgotten
+// while one is in it, and a communicator that is destroyed before it forgot.
 #include <gtest/gtest.h>
 
 #include <latch>

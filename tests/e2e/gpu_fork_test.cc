@@ -1,5 +1,5 @@
 // A rank with a GPU whose process forks: CUDA is of no use in the child, which may call anything of
-// its parent's and touches no GPU; the parent's steps go on. The stand-in ends a child that calls it.
+// its parent's and touches no GPU; the parent's steps go on. The stand-in ends a child that calls.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
