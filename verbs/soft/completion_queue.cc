@@ -73,7 +73,7 @@ uint64_t waiting(Cq& cq) NORIA_REQUIRES(cq.list) {
 
 NORIA_HOT int poll_cq(Cq& cq, int room, ibv_wc* out) {
   if (TcpNetwork* tcp = cq.engine.tcp(); tcp != nullptr) [[unlikely]]
-    tcp->pump();
+    tcp->pump(is_armed(cq));
   SpinGuard guard(cq.list);
   const bool is_late = cq.engine.places_late();
   for (Qp* qp : cq.senders)

@@ -275,8 +275,8 @@ bool TcpNetwork::is_polled(Nanoseconds now) const {
   return now - polled_at_.load(kRelaxed) < kPolledLately;
 }
 
-void TcpNetwork::pump() {
-  polled_at_.store(now_ns(), kRelaxed);
+void TcpNetwork::pump(bool may_sleep) {
+  if (!may_sleep) polled_at_.store(now_ns(), kRelaxed);
   if (!pump_.try_lock()) return;
   pump_locked();
   const bool has_more = has_more_;

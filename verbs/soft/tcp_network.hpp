@@ -110,8 +110,8 @@ class TcpNetwork {
   static void done_with(Peer* peer);
 
   // Takes what has come and sends what is due. For who polls: returns at once if another thread is
-  // at it.
-  void pump() NORIA_EXCLUDES(pump_, mutex_);
+  // at it. `may_sleep`: he has armed his queue, so that this may be his last look.
+  void pump(bool may_sleep) NORIA_EXCLUDES(pump_, mutex_);
   // The same for the service thread, which also looks after time; when to call again.
   Nanoseconds tend() NORIA_EXCLUDES(pump_, mutex_);
   // Somebody is about to sleep who has polled: the service thread takes over.
