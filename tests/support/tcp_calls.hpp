@@ -7,8 +7,12 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
+#include <cstdio>
 
 #include "base/fd.hpp"
 #include "tests/support/verbs_link.hpp"
@@ -69,7 +73,33 @@ inline bool is_closed_by_peer(int fd) {
   return false;
 }
 
-// A queue pair whose peer is what this test plays, in a slot far from ours.
+// A slot that no process of this user has, or gets while this lives: its port is the test's own,
+// whatever else runs on this host. By its name (verbs/soft/link.cc), as a process claims it.
+class PlayedSlot {
+ public:
+  explicit PlayedSlot(uint32_t own)
+      : claim_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)), number_(own ^ 1023) {
+    while (!claims(number_) && number_ != own) number_ = 1 + number_ % 1023;
+    EXPECT_NE(number_, own) << "no slot is free";
+  }
+  uint32_t number() const { return number_; }
+
+ private:
+  bool claims(uint32_t slot) const {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    const int n = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "noria-soft-%u-%u",
+                                static_cast<unsigned>(::getuid()), slot);
+    const auto bytes =
+        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(n));
+    return ::bind(claim_.get(), reinterpret_cast<const sockaddr*>(&name), bytes) == 0;
+  }
+
+  Fd claim_;
+  uint32_t number_;
+};
+
+// A queue pair whose peer is what this test plays.
 struct Lonely {
   explicit Lonely(const ConnectSpec& connect = kImpatient) {
     peer = peer_of(qp.get());
@@ -78,7 +108,7 @@ struct Lonely {
   }
   Address peer_of(ibv_qp* one) const {
     Address theirs = hca.address_of(one);
-    theirs.qpn ^= 1023u << 14;
+    theirs.qpn = played.number() << 14 | (theirs.qpn & ((1u << 14) - 1));
     return theirs;
   }
   Fd accept() const { return Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
@@ -92,6 +122,7 @@ struct Lonely {
   Hca hca;
   Owned<ibv_cq> cq = hca.make_cq();
   Owned<ibv_qp> qp = hca.make_qp(cq.get());
+  PlayedSlot played{own_slot()};
   Address peer{};
   Fd listener;
 };
