@@ -5,12 +5,12 @@ if(TARGET noria_softverbs)
                   SOURCES fault/soft_faults_test.cc)
   noria_soft_test(NAME soft_peers_test LABELS fault TIMEOUT 180 WAYS ${NORIA_ALL_WAYS}
                   SOURCES fault/soft_peers_test.cc)
-  noria_soft_test(NAME soft_descriptors_test LABELS fault TIMEOUT 60 SOURCES fault/soft_descriptors_test.cc
-                  WAYS cma:early)
+  noria_soft_test(NAME soft_descriptors_test LABELS fault TIMEOUT 60 WAYS cma:early
+                  SOURCES fault/soft_descriptors_test.cc support/refused_accepts.cc)
   noria_soft_test(NAME soft_holes_test LABELS fault TIMEOUT 60 SOURCES fault/soft_holes_test.cc
                   WAYS cma:early cma:late)
   noria_soft_test(NAME soft_tcp_test LABELS fault TIMEOUT 120 WAYS tcp:early tcp:late
-                  SOURCES fault/soft_tcp_test.cc fault/soft_tcp_callers_test.cc)
+                  SOURCES fault/soft_tcp_test.cc fault/soft_tcp_callers_test.cc support/refused_accepts.cc)
   noria_soft_test(NAME soft_fence_test LABELS fault TIMEOUT 120 WAYS ${NORIA_ALL_WAYS}
                   SOURCES fault/soft_fence_test.cc)
   # The seed says how bytes land. Sanitized, a seed takes four times as long.

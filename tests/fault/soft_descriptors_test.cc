@@ -10,6 +10,7 @@
 #include "tests/support/cpu_time.hpp"
 #include "tests/support/crew.hpp"
 #include "tests/support/no_threads.hpp"
+#include "tests/support/refused_accepts.hpp"
 #include "tests/support/verbs_fixture.hpp"
 
 namespace noria::test {
@@ -92,6 +93,27 @@ TEST(SoftDescriptors, Who_asks_for_a_hosts_port_and_finds_none_waits_and_costs_n
     // Expect: asleep. A thread that spins uses all of it.
     EXPECT_LT(cpu_seconds() - before, 0.2);
     for (const int fd : taken) ::close(fd);
+    p.peer.meet();
+  });
+}
+
+TEST(SoftDescriptors, Who_finds_no_memory_waits_wakes_nobody_meanwhile_and_is_let_in_then) {
+  run_pair([](Post& p) {
+    setenv("NORIA_SOFT_DEVICES", "name=mlx0,host=b", 1);
+    if (p.side == 1) {
+      p.peer.meet();
+      const Hca hca;  // asks side 0 for the port, for two seconds at most
+      p.peer.meet();
+      return;
+    }
+    const Hca hca;
+    RefusedAccepts refused(ENOMEM);
+    p.peer.meet();
+    ::poll(nullptr, 0, 500);
+    // Expect: tried again ten times a second, not as often as the thread can.
+    EXPECT_GE(refused.count(), 1);
+    EXPECT_LT(refused.count(), 30);
+    refused.end();
     p.peer.meet();
   });
 }

@@ -2,6 +2,7 @@
 #include <optional>
 #include <vector>
 
+#include "tests/support/refused_accepts.hpp"
 #include "tests/support/tcp_calls.hpp"
 
 namespace noria::test {
@@ -41,7 +42,8 @@ TEST(SoftTcpCallers, Who_greets_well_and_then_talks_nonsense_is_dropped) {
   run_pair([](Post& p) {
     Link link(p, link_spec());
     const Address own = link.hca.address_of(link.qp.get());
-    const uint32_t slot = slot_of(own.qpn), other = slot ^ 1023;
+    const PlayedSlot played(slot_of(own.qpn));
+    const uint32_t slot = slot_of(own.qpn), other = played.number();
     // A path names the process that this test plays.
     const auto spare = link.hca.make_qp(link.cq.get());
     link.hca.connect(spare.get(), {.qpn = other << 14, .psn = 0, .lid = own.lid, .gid = own.gid});
@@ -151,6 +153,22 @@ TEST(SoftTcpCallers, A_process_has_one_place_however_often_it_calls) {
     EXPECT_TRUE(again->is_served(end));
     again.reset();
     EXPECT_TRUE(Caller(end, slot, 2).hears());
+  });
+}
+
+TEST(SoftTcpCallers, Who_finds_no_memory_waits_wakes_nobody_meanwhile_and_is_let_in_then) {
+  run_alone([](Post&) {
+    const Lonely end;
+    for (const int error : {ENOMEM, ENOBUFS}) {
+      RefusedAccepts refused(error);
+      const Caller caller(end, end.played.number(), 1);
+      ::poll(nullptr, 0, 500);
+      // Expect: tried again ten times a second, not as often as the thread can.
+      EXPECT_GE(refused.count(), 1);
+      EXPECT_LT(refused.count(), 30);
+      refused.end();
+      EXPECT_TRUE(caller.hears()) << error;
+    }
   });
 }
 

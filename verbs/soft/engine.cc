@@ -373,7 +373,9 @@ void Engine::watch_callers(uint32_t events) {
 void Engine::rest_links() {
   constexpr Nanoseconds kRest = 100'000'000;
   log(LogLevel::warn,
-      "no descriptor for a process that calls or answers: raise the limit of open files");
+      "no descriptor or no memory for a process that calls or answers: it waits; raise the limit "
+      "of "
+      "open files");
   watch_callers(0);
   links_due_ = device_now() + kRest;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "verbs/soft/accept_failure.hpp"
 #include "verbs/soft/address.hpp"
 
 namespace noria::soft {
@@ -137,7 +138,7 @@ bool Neighbours::say_hello(Link& link) {
 bool Neighbours::on_listener() {
   MutexLock lock(mutex_);
   Link link = Link::accept(self_.listener);
-  if (!link.is_open()) return errno != EMFILE && errno != ENFILE;
+  if (!link.is_open()) return !leaves_caller_waiting(errno);
   add_contact(std::move(link), 0);
   return true;
 }

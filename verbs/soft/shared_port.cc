@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "verbs/soft/accept_failure.hpp"
 
 namespace noria::soft {
 namespace {
@@ -126,7 +127,7 @@ Joined join_port(const std::string& key) {
 
 bool hand_over(const SharedPort& port) {
   const Fd asker(::accept4(port.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!asker.is_open()) return errno != EMFILE && errno != ENFILE;
+  if (!asker.is_open()) return !leaves_caller_waiting(errno);
   if (!is_of_our_user(asker.get())) return true;
   TwoDescriptors message;
   cmsghdr* rights = CMSG_FIRSTHDR(&message.header);

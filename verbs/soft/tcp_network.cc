@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "verbs/soft/accept_failure.hpp"
 #include "verbs/soft/engine.hpp"
 #include "verbs/soft/tcp_initiator.hpp"
 #include "verbs/soft/tcp_target.hpp"
@@ -160,9 +161,13 @@ void TcpNetwork::accept() {
       if (listener_.is_open()) caller = accept_tcp(listener_.get());
     }
     if (!caller.fd.is_open()) {
-      // No descriptor: the caller waits, and would wake us without end.
-      if (errno != EMFILE && errno != ENFILE) return;
-      log(LogLevel::warn, "no descriptor for a process that calls: raise the limit of open files");
+      const int failure = errno;
+      if (!leaves_caller_waiting(failure)) return;
+      log(LogLevel::warn,
+          "no descriptor or no memory for a process that calls (errno %d): it waits; raise the "
+          "limit "
+          "of open files",
+          failure);
       watch_listener(false);
       listens_again_ = now_ns() + kRest;
       return;
@@ -313,9 +318,9 @@ Nanoseconds TcpNetwork::tend() {
     listens_again_ = kNever;
     watch_listener(true);
   }
-  const Nanoseconds next = std::min(look_after(now), listens_again_);
-  pump_locked();
-  return has_more_ ? Engine::kAtOnce : next;
+  const Nanoseconds next = look_after(now);
+  pump_locked();  // which may find that callers have to wait
+  return has_more_ ? Engine::kAtOnce : std::min(next, listens_again_);
 }
 
 void TcpNetwork::close_all() {
