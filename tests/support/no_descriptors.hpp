@@ -1,6 +1,7 @@
-// NoDescriptors: while it lives this process gets no descriptor more than it has.
+// NoDescriptors: while it lives, this process gets no further descriptor, as one that has all it may
+// have.
 //
-// Threads: one at a time, while no other opens or closes files.
+// Threads: one at a time in a process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +16,8 @@ class NoDescriptors {
     EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
     const int next = ::dup(STDERR_FILENO);
     ::close(next);
-    const rlimit none{static_cast<rlim_t>(next), before_.rlim_max};
+    // Not less than there are: poll() refuses more than the limit.
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = before_.rlim_max};
     EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   }
   ~NoDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }

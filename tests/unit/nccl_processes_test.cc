@@ -1,14 +1,27 @@
 // The stand-in as NCCL between processes: sums, hosts, and what becomes of a rank that dies.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <thread>
 
+#include "base/fd.hpp"
+#include "tests/support/cpu_time.hpp"
 #include "tests/support/crew.hpp"
+#include "tests/support/cuda_standin/communicator.hpp"
 #include "tests/support/cuda_standin/nccl.hpp"
 #include "tests/support/cuda_standin/on_device.hpp"
+#include "tests/support/no_descriptors.hpp"
 
 namespace noria::standin {
 namespace {
@@ -211,6 +224,129 @@ TEST(Nccl_between_processes, An_id_whose_maker_is_gone_is_refused) {
   crew.expect_good_end(0);
   crew.wire(1).meet();
   crew.expect_good_end(1);
+}
+
+// Who calls where an id's maker listens, without being a process of NCCL's.
+class Stranger {
+ public:
+  explicit Stranger(const UniqueId& id) {
+    std::memcpy(&world_, id.bytes + kWorldAt, sizeof world_);
+    const timeval patience{.tv_sec = 20, .tv_usec = 0};
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  void call() const {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    const int length = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1,
+                                     "noria-standin-%016lx", world_.address);
+    ASSERT_EQ(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&name),
+                        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                               static_cast<size_t>(length))),
+              0);
+  }
+  Word hello(uint32_t ranks = 2) const {
+    return {.kind = WordKind::hello, .rank = 1, .ranks = ranks, .world = world_.number, .part = {}};
+  }
+  void say(const Word& word) const {
+    ASSERT_EQ(::send(socket_.get(), &word, sizeof word, MSG_NOSIGNAL), ssize_t{sizeof word});
+  }
+  bool is_hung_up_on() const {
+    char byte = 0;
+    return ::recv(socket_.get(), &byte, sizeof byte, 0) <= 0 && errno != EAGAIN;
+  }
+
+ private:
+  static constexpr size_t kWorldAt = 16;  // behind the mark
+  WorldId world_;
+  const Fd socket_{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+};
+
+TEST(Nccl_between_processes, Who_says_what_none_of_them_would_say_is_hung_up_on) {
+  Processes crew(1, [](Post& post) {
+    const UniqueId id = meet(post);
+    const auto is_refused = [&](const auto& change) {
+      const Stranger caller(id);
+      caller.call();
+      Word word = caller.hello();
+      change(&word);
+      caller.say(word);
+      errno = 0;
+      return caller.is_hung_up_on();
+    };
+    // Expect: at the first word, whatever it announces.
+    EXPECT_TRUE(is_refused([](Word* word) { word->mark = 0; }));
+    EXPECT_TRUE(is_refused([](Word* word) { word->bytes = UINT64_MAX; }));
+    EXPECT_TRUE(is_refused([](Word* word) { word->ranks = UINT32_MAX; }));
+    EXPECT_TRUE(is_refused([](Word* word) { word->rank = 2; }));
+    EXPECT_TRUE(is_refused([](Word* word) { word->kind = static_cast<WordKind>(77); }));
+    EXPECT_TRUE(is_refused([](Word* word) { word->kind = WordKind::arrival; }));
+  });
+  crew.expect_good_ends();
+}
+
+TEST(Nccl_between_processes, A_part_whose_input_has_another_length_is_not_taken) {
+  Processes crew(1, [](Post& post) {
+    const UniqueId id = meet(post);
+    uint32_t ranks = 2;
+    for (const size_t count : {size_t{0}, size_t{1000}, SIZE_MAX}) {
+      const Stranger caller(id);
+      caller.call();
+      caller.say(caller.hello(ranks++));  // a world of another size: those before are over
+      caller.say({.kind = WordKind::arrival,
+                  .rank = 1,
+                  .is_allowed = true,
+                  .part = {.count = count, .dtype = count == 0 ? 77 : kFloat32}});
+      errno = 0;
+      EXPECT_TRUE(caller.is_hung_up_on()) << count;
+    }
+  });
+  crew.expect_good_ends();
+}
+
+TEST(Nccl_between_processes, A_caller_for_whom_there_is_no_descriptor_waits_and_costs_no_core) {
+  Processes crew(1, [](Post& post) {
+    const UniqueId id = meet(post);
+    const Stranger caller(id);
+    {
+      const test::NoDescriptors none;
+      caller.call();
+      const double before = test::cpu_seconds();
+      ::poll(nullptr, 0, 500);
+      // Expect: asleep. A thread that spins uses all of it.
+      EXPECT_LT(test::cpu_seconds() - before, 0.2);
+    }
+    // Expect: heard once there is one.
+    Word word;
+    word.mark = 0;
+    caller.say(word);
+    EXPECT_TRUE(caller.is_hung_up_on());
+  });
+  crew.expect_good_ends();
+}
+
+TEST(Nccl_between_processes, A_child_of_fork_joins_by_its_parents_id_and_makes_its_own) {
+  Processes crew(1, [](Post& post) {
+    const UniqueId id = meet(post);
+    const auto take_part = [&](int number) {
+      Rank own(id, 2, number);
+      own.all_reduce(static_cast<float>(number + 1));
+      EXPECT_EQ(own.result(), std::vector<float>(Rank::count, 3));
+      EXPECT_EQ(ncclCommDestroy(own.comm), kNcclSuccess);
+    };
+    const pid_t child = ::fork();
+    if (child == 0) {
+      UniqueId other;
+      EXPECT_EQ(ncclGetUniqueId(&other), kNcclSuccess);
+      EXPECT_NE(std::memcmp(&other, &id, sizeof id), 0);
+      take_part(1);
+      _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    take_part(0);
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  });
+  crew.expect_good_ends();
 }
 
 }  // namespace

@@ -108,6 +108,8 @@ void hang_up(const std::shared_ptr<Line>& line);
 // ---- collectives --------------------------------------------------------------------------------
 
 void come(World* world, size_t rank, Arrival arrival);
+// Whether the input that came with a word is as long as its part says.
+bool fits(const Word& word, size_t bytes, size_t ranks);
 // Waits for all that it was told; false after a minute.
 bool wait_idle(Machine& machine, const CommunicatorRef& communicator,
                std::unique_lock<std::mutex>* lock);

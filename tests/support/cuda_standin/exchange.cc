@@ -1,6 +1,7 @@
 #include "tests/support/cuda_standin/exchange.hpp"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -31,6 +32,12 @@ std::pair<sockaddr_un, socklen_t> name_of(uint64_t address) {
   name.sun_family = AF_UNIX;
   memcpy(name.sun_path + 1, text.data(), text.size());
   return {name, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size())};
+}
+
+// Whether it is a word of ours that can be meant; what it says of ranks, hear() looks at.
+bool makes_sense(const Word& word) {
+  return word.mark == kWordMark && word.kind <= WordKind::lost && word.bytes <= kMostBytes &&
+         word.ranks <= kMostRanks;
 }
 
 int new_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }
@@ -105,8 +112,25 @@ bool Exchange::start() {
   if (wake_ >= 0) return true;
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_ < 0) return false;
+  static const int watched = ::pthread_atfork([] { Machine::instance().mutex.lock(); },
+                                              [] { Machine::instance().mutex.unlock(); },
+                                              [] {
+                                                instance().forget_parent();
+                                                Machine::instance().mutex.unlock();
+                                              });
+  if (watched != 0) return false;
   std::thread([this] { run(); }).detach();
   return true;
+}
+
+// Its sockets are the parent's as well, which goes on with them; the thread is the parent's alone.
+void Exchange::forget_parent() {
+  for (int* const fd : {&listener_, &wake_})
+    if (*fd >= 0) ::close(std::exchange(*fd, -1));
+  address_ = 0;
+  for (const std::shared_ptr<Line>& line : lines_)
+    if (const auto world = std::exchange(line->world, nullptr)) world->lines.clear();
+  lines_.clear();
 }
 
 // ---- the thread ---------------------------------------------------------------------------------
@@ -114,20 +138,22 @@ bool Exchange::start() {
 void Exchange::run() {
   Machine& machine = Machine::instance();
   std::unique_lock lock(machine.mutex);
+  bool has_room = true;
   for (;;) {
-    std::vector<pollfd> polled{{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
+    std::vector<pollfd> polled{{wake_, POLLIN, 0}, {has_room ? listener_ : -1, POLLIN, 0}};
     const std::vector<std::shared_ptr<Line>> lines = lines_;
     for (const std::shared_ptr<Line>& line : lines) {
       const int events = POLLIN | (line->unwritten.empty() ? 0 : POLLOUT);
       polled.push_back({line->fd, static_cast<short>(events), 0});
     }
     lock.unlock();
-    while (::poll(polled.data(), polled.size(), -1) < 0 && errno == EINTR) {
+    // Nothing tells of a descriptor that has become free.
+    while (::poll(polled.data(), polled.size(), has_room ? -1 : 100) < 0 && errno == EINTR) {
     }
     lock.lock();
     uint64_t woken = 0;
     static_cast<void>(::read(wake_, &woken, sizeof woken));
-    if (listener_ >= 0) accept_all();
+    has_room = listener_ < 0 || accept_all();
     for (const std::shared_ptr<Line>& line : lines) {
       const bool goes_on = read(*line) && write(*line);
       if (goes_on && !(line->is_leaving && line->unwritten.empty())) continue;
@@ -138,13 +164,14 @@ void Exchange::run() {
   }
 }
 
-void Exchange::accept_all() {
+bool Exchange::accept_all() {
   pollfd caller{listener_, POLLIN, 0};
   while (::poll(&caller, 1, 0) == 1) {
     const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd < 0) return;
+    if (fd < 0) return errno != EMFILE && errno != ENFILE;
     lines_.push_back(std::make_shared<Line>(fd));
   }
+  return true;
 }
 
 bool Exchange::read(Line& line) {
@@ -177,7 +204,8 @@ bool Exchange::take_words(Line& line) {
   const auto rest = [&] { return std::string_view(line.unread).substr(taken); };
   while (rest().size() >= sizeof(Word)) {
     Word word;
-    memcpy(&word, rest().data(), sizeof word);
+    memcpy(static_cast<void*>(&word), rest().data(), sizeof word);
+    if (!makes_sense(word)) return false;
     if (rest().size() - sizeof word < word.bytes) break;
     if (!hear(line, word, rest().substr(sizeof word, word.bytes))) return false;
     taken += sizeof word + word.bytes;

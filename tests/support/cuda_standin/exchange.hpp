@@ -3,7 +3,8 @@
 //
 // Whoever makes a unique id listens at an address that the id names. A process that joins by it
 // calls there, by one line for each world, and the maker passes on what it hears. That a word came
-// orders nothing: each process checks its own memory only.
+// orders nothing: each process checks its own memory only. A child of fork() is another process: it
+// has no lines, and no ids of its own yet.
 //
 // Threads: as machine.hpp. The thread holds the machine while it hands over a word, and never
 // waits for a peer with it.
@@ -30,8 +31,14 @@ enum class WordKind : uint32_t {
   lost,     // its process ended without that
 };
 
-// As it lies on the wire, between programs of one build. `bytes` follow it.
+inline constexpr uint64_t kWordMark = 0x64726f77'6e696e69;
+inline constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // of one word's payload
+inline constexpr uint32_t kMostRanks = 1024;
+
+// As it lies on the wire, between programs of one build. `bytes` follow it. Whoever says anything
+// else, or more than the bounds above, is hung up on.
 struct Word {
+  uint64_t mark = kWordMark;
   WordKind kind = WordKind::hello;
   uint32_t rank = 0;
   uint32_t ranks = 0;
@@ -80,7 +87,9 @@ class Exchange {
  private:
   bool start();
   void run();
-  void accept_all();
+  // False: a caller waits for whom there is no descriptor.
+  bool accept_all();
+  void forget_parent();
   // What there is on the line. False: it is over.
   static bool read(Line& line);
   static bool write(Line& line);

@@ -103,6 +103,15 @@ Arrival arrival_of(const OperationRef& operation, const CollectivePart& part, si
 
 }  // namespace
 
+bool fits(const Word& word, size_t bytes, size_t ranks) {
+  const CollectivePart& part = word.part;
+  const bool is_known = part.kind <= CollectiveKind::reduce && dtype_bytes(part.dtype) != 0 &&
+                        part.root >= 0 && static_cast<size_t>(part.root) < ranks &&
+                        part.count <= kMostBytes;
+  if (!is_known) return false;
+  return bytes == (word.is_allowed ? sides_of(part, word.rank, ranks).in.bytes : 0);
+}
+
 void come(World* world, size_t rank, Arrival arrival) {
   const uint64_t sequence = arrival.part.sequence;
   Meeting& meeting = world->meetings[sequence];

@@ -170,6 +170,7 @@ bool hear(Line& line, const Word& word, std::string_view payload) {
     switch (word.kind) {
       case WordKind::hello: break;
       case WordKind::arrival:
+        if (!fits(word, payload.size(), line.world->places.size())) return false;
         come(line.world.get(), word.rank,
              {.operation = nullptr,
               .part = word.part,
