@@ -205,6 +205,23 @@ TEST(EngineTest, A_wait_for_a_part_ends_with_it) {
   other.join();
 }
 
+TEST(EngineTest, A_wait_for_a_part_lets_who_drives_sleep) {
+  auto engine = make_fake_engine(kPatience);
+  fake_ring().sleeps_until_woken = true;
+  Collective collective;
+  collective.parts.resize(1);
+  engine->submit(collective, true);
+  std::thread other([&] { EXPECT_TRUE(engine->wait(collective, now_ns() + kPatience)); });
+  ASSERT_TRUE(eventually([id = other.get_id()] { return fake_ring().who_drove().count(id) != 0; }));
+  const uint64_t sleeps = fake_ring().sleeps;
+  EXPECT_FALSE(engine->wait(collective, now_ns() + 50_ms, &collective.parts[0]));
+  // Expect: it fell asleep, and once more after the nudge that the communication thread would have
+  // needed. One with each look would be 50.
+  EXPECT_LE(fake_ring().sleeps - sleeps, 3u);
+  fake_ring().grant(FakeRing::kSteps);
+  other.join();
+}
+
 TEST(EngineTest, The_communication_thread_takes_no_signals) {
   const auto threads = [] {
     std::set<std::string> names;
