@@ -29,8 +29,7 @@ std::string find_devices(Setup* setup) {
   if (!provider) return provider.failure();
   auto devices = std::make_unique<DeviceTable>(**provider);
   if (devices->count() == 0)
-    return (*provider)->library_path() +
-           " shows no active port; set NORIA_SOFT=1 to use the software HCA";
+    return (*provider)->no_active_port() + "; set NORIA_SOFT=1 to use the software HCA";
   const auto interface = transport::choose_interface(transport::list_interfaces(), setup->params);
   if (!interface) return interface.failure();
   setup->devices = std::move(devices);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -22,7 +23,10 @@ class DeviceList {
   explicit DeviceList(const Api& api) : api_(api) {
     int count = 0;
     const auto list = api.probe<&Symbols::get_device_list>(nullptr, &count);
-    if (list.is_ok()) list_ = *list, count_ = count;
+    if (list.is_ok())
+      list_ = *list, count_ = count;
+    else
+      refusal_ = list.failure();
   }
   ~DeviceList() {
     if (list_ != nullptr) api_.probe<&Symbols::free_device_list>(nullptr, list_);
@@ -32,11 +36,13 @@ class DeviceList {
 
   ibv_device** begin() const { return list_; }
   ibv_device** end() const { return list_ + count_; }
+  const Status& refusal() const { return refusal_; }
 
  private:
   const Api& api_;
   ibv_device** list_ = nullptr;
   int count_ = 0;
+  Status refusal_;
 };
 
 int read_numa_node(const std::string& sysfs_path) {
@@ -92,6 +98,18 @@ void do_not_block(const Api& api, int fd) {
   if (flags >= 0) static_cast<void>(fcntl(fd, F_SETFL, flags | O_NONBLOCK));
 }
 
+// With what to try, where the system's own word does not tell it.
+std::string why_refused(int error) {
+  const std::string said = std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
+  switch (error) {
+    case EMFILE: return said + "; raise the limit of open files (ulimit -n)";
+    case EAGAIN: return said + "; raise the limit of processes (ulimit -u), or the container's";
+    case EACCES:
+    case EPERM: return said + "; this user must be let at its file below /dev/infiniband";
+    default: return said;
+  }
+}
+
 // NCCL's range is a wish; who made it should know that it was not fulfilled.
 void say_range_without_gid(const PortInfo& info, const GidRow& gid, const PortRules& rules) {
   const bool is_asked = info.is_ethernet && rules.gid.range && !rules.gid.index;
@@ -126,15 +144,29 @@ uint32_t speed_mbps(uint32_t speed, uint8_t width) {
   }
 }
 
-std::vector<PortInfo> list_ports(const Api& api, const PortRules& rules) {
-  std::vector<PortInfo> ports;
+PortList list_ports(const Api& api, const PortRules& rules) {
+  PortList list;
   const DeviceList devices(api);
+  // A kernel without RDMA has no devices, which is not said here either.
+  if (!devices.refusal().is_ok() && devices.refusal().raw() != ENOSYS)
+    list.refused.push_back("its devices cannot be listed: " + why_refused(devices.refusal().raw()));
   for (ibv_device* device : devices) {
+    // Logged by the call; the other devices still count.
+    const auto refuse = [&](const char* what, Status why) {
+      list.refused.push_back(std::string(device->name) + " cannot be " + what + ": " +
+                             why_refused(why.raw()));
+    };
     auto context = create<Context, &Symbols::open_device>(api, nullptr, device);
-    if (!context.is_ok()) continue;  // logged by the call; the other devices still count
-    ibv_device_attr limits{};
-    if (!api.call<&Symbols::query_device>(context->get(), context->get(), &limits).is_ok())
+    if (!context.is_ok()) {
+      refuse("opened", context.failure());
       continue;
+    }
+    ibv_device_attr limits{};
+    const Status asked = api.call<&Symbols::query_device>(context->get(), context->get(), &limits);
+    if (!asked.is_ok()) {
+      refuse("asked", asked);
+      continue;
+    }
     for (uint8_t number = 1; number <= limits.phys_port_cnt; ++number) {
       WidePortAttr wide;
       if (!query_wide_port(api, context->get(), number, &wide).is_ok()) continue;
@@ -151,10 +183,10 @@ std::vector<PortInfo> list_ports(const Api& api, const PortRules& rules) {
       } else {
         info.fault = info.name() + ": " + path.failure();
       }
-      ports.push_back(std::move(info));
+      list.ports.push_back(std::move(info));
     }
   }
-  return ports;
+  return list;
 }
 
 Result<OpenPort> open_port(const Provider& provider, const PortInfo& port) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "verbs/handle.hpp"
@@ -25,8 +26,14 @@ struct OpenPort {
   uint16_t pkey_index = 0;
 };
 
-// Every port of every device; empty where there is none or the kernel has no RDMA.
-std::vector<PortInfo> list_ports(const Api& api, const PortRules& rules);
+// What a library shows.
+struct PortList {
+  std::vector<PortInfo> ports;  // empty where there is none or the kernel has no RDMA
+  // A line for each device that is there and of which no port is listed, as "mlx5_0 cannot be
+  // opened: Permission denied; ...", or for all where they cannot be listed.
+  std::vector<std::string> refused;
+};
+PortList list_ports(const Api& api, const PortRules& rules);
 
 // A port that has come not to fulfil the provider's rules is as good as down.
 Result<OpenPort> open_port(const Provider& provider, const PortInfo& port);

@@ -2,8 +2,8 @@
 //
 // Ordering::relaxed lets the device's writes pass each other on the bus, which is faster on some
 // hosts and is safe for payload that a completion announces. Ordering::strict is for memory that is
-// polled, as credits are. Where the library cannot express relaxed ordering, strict is used and
-// counted.
+// polled, as credits are. Where the library cannot express relaxed ordering, strict is used,
+// which an INFO line of make_provider() says.
 //
 // Threads: any thread.
 #pragma once
@@ -33,8 +33,5 @@ Result<Mr> register_dmabuf(const Api& api, ibv_pd* pd, const Dmabuf& memory, voi
 
 // Whether the device of the domain can at all: asks it to register a descriptor that is none.
 bool can_register_dmabuf(const Api& api, ibv_pd* pd);
-
-// Registrations that asked for relaxed ordering and did not get it, in this process.
-uint64_t relaxed_ordering_refusals();
 
 }  // namespace noria::verbs

@@ -53,7 +53,7 @@ Opened open_software(const std::string& notice, const Params& params) {
     return "the software HCA cannot be loaded: " + opened.failure() +
            "; it must lie beside noria's own library";
   if (!has_active_port(**opened) && !takes_none(**opened))
-    return "the software HCA (" + path + ") shows no active port";
+    return "the software HCA: " + (*opened)->no_active_port();
   return opened;
 }
 
@@ -70,16 +70,18 @@ Opened choose_provider(const Params& params, Use use) {
   if (hardware.is_ok() &&
       (has_active_port(**hardware) || use == Use::plugin || takes_none(**hardware)))
     return hardware;
-  const std::string reason =
-      !hardware.is_ok() ? hardware.failure()
-      : (*hardware)->ports().empty()
-          ? "no RDMA device was found"
-          : "no RDMA port is active (first: " + (*hardware)->ports().front().device + ")";
+  const std::string reason = !hardware.is_ok() ? hardware.failure() : (*hardware)->no_active_port();
   if (use == Use::plugin) return reason + "; set NORIA_SOFT=1 to use the software HCA";
 
   Opened software = open_software(reason + ": using the software HCA", params);
   if (!software.is_ok()) return reason + ", and " + software.failure();
   return software;
+}
+
+bool can_relax_ordering(const Api& api) { return api.symbols().reg_mr_iova2 != nullptr; }
+std::string no_relaxed_ordering(const std::string& library) {
+  return library +
+         " has no ibv_reg_mr_iova2 to ask for relaxed ordering; rdma-core 28 or later has";
 }
 
 // Empty, or what was asked for and is not there.
@@ -93,13 +95,28 @@ std::string find_fault(const Provider& provider, const Params& params) {
   }
   for (const PortInfo& port : provider.ports())
     if (port.is_active && !port.fault.empty()) return port.fault;
-  if (params.relaxed_ordering == "on" && provider.api().symbols().reg_mr_iova2 == nullptr)
-    return variable_of(params, ParamId::relaxed_ordering) + ": " + provider.library_path() +
-           " has no ibv_reg_mr_iova2 to ask for it; rdma-core 28 or later has";
+  if (params.relaxed_ordering == "on" && !can_relax_ordering(provider.api()))
+    return variable_of(params, ParamId::relaxed_ordering) + ": " +
+           no_relaxed_ordering(provider.library_path());
   return "";
 }
 
 }  // namespace
+
+std::string Provider::no_active_port() const {
+  if (ports_.empty() && refused_.empty()) return "no RDMA device was found by " + path_;
+  std::string said = path_ + " shows no active port";
+  const char* between = ": ";
+  for (const PortInfo& port : ports_) {
+    said += between + port.name() + " is " + port.state;
+    between = ", ";
+  }
+  for (const std::string& device : refused_) {
+    said += between + device;
+    between = ", ";
+  }
+  return said;
+}
 
 std::shared_ptr<const Provider> make_provider(std::shared_ptr<const Api> api, std::string path,
                                               std::string notice, const Params& params) {
@@ -112,7 +129,9 @@ std::shared_ptr<const Provider> make_provider(std::shared_ptr<const Api> api, st
   provider->rules_ = port_rules(params);
   // A filter that cannot be read has refused the start before; then no port is taken.
   const auto filter = HcaFilter::parse(params.hca);
-  for (PortInfo& port : list_ports(*provider->api_, provider->rules_)) {
+  PortList list = list_ports(*provider->api_, provider->rules_);
+  provider->refused_ = std::move(list.refused);
+  for (PortInfo& port : list.ports) {
     const bool is_taken = filter && filter->takes(port.device, port.port);
     if (const auto* said = is_taken ? filter->says(port.device, port.port) : nullptr) {
       port.rail = static_cast<int16_t>(said->rail);
@@ -122,6 +141,9 @@ std::shared_ptr<const Provider> make_provider(std::shared_ptr<const Api> api, st
   }
   log(LogLevel::info, "verbs library %s: %zu ports", provider->path_.c_str(),
       provider->ports_.size());
+  if (params.relaxed_ordering != "off" && !can_relax_ordering(*provider->api_))
+    log(LogLevel::info, "writes keep their order on the bus: %s",
+        no_relaxed_ordering(provider->path_).c_str());
   return provider;
 }
 

@@ -59,8 +59,11 @@ class Provider {
   const std::vector<PortInfo>& ports() const { return ports_; }
   const std::vector<PortInfo>& ports_left_out() const { return left_out_; }
   const PortRules& rules() const { return rules_; }
-  // One line for people when the choice needs saying, as "no RDMA device was found: using the
-  // software HCA (…/libnoria-softverbs.so)"; empty otherwise.
+  // For people, where no port is active: what each port and each device is instead, as
+  // "libibverbs.so.1 shows no active port: mlx5_0 cannot be opened: Permission denied; ...".
+  std::string no_active_port() const;
+  // One line for people when the choice needs saying, as "no RDMA device was found by
+  // libibverbs.so.1: using the software HCA (…/libnoria-softverbs.so)"; empty otherwise.
   const std::string& notice() const { return notice_; }
 
  private:
@@ -71,6 +74,7 @@ class Provider {
   std::shared_ptr<const Api> api_;
   PortRules rules_;
   std::vector<PortInfo> ports_, left_out_;
+  std::vector<std::string> refused_;  // devices, each with the reason
   std::string path_, notice_;
   ProviderKind kind_ = ProviderKind::hardware;
 };

@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 
+#include "base/log.hpp"
 #include "base/params.hpp"
+#include "tests/support/no_descriptors.hpp"
+#include "tests/support/no_threads.hpp"
 #include "verbs/api.hpp"
 #include "verbs/provider.hpp"
 
@@ -68,6 +72,107 @@ TEST(Provider, A_port_without_any_GID_is_as_good_as_down_and_refuses_nothing) {
     EXPECT_STREQ(seen->ports()[0].state, "without a GID");
     EXPECT_EQ(seen->ports()[0].fault, "");
   }
+}
+
+// As often as it is asked, and then with all that its last user had.
+TEST(Provider, Where_the_software_HCA_cannot_start_the_failure_names_what_is_lacking) {
+  Params params;
+  params.soft = true;
+  const auto whole = open_provider(params, Use::plugin);
+  ASSERT_TRUE(whole) << whole.failure();
+  for (const Use use : {Use::plugin, Use::collective}) {
+    std::optional<test::NoThreads> none(std::in_place);
+    const auto without_thread = open_provider(params, use);
+    none.reset();
+    // Expect:
+    ASSERT_FALSE(without_thread);
+    EXPECT_EQ(without_thread.failure(),
+              "the software HCA: " + (*whole)->library_path() +
+                  " shows no active port: noria0 cannot be opened: Resource temporarily "
+                  "unavailable; raise the limit of processes (ulimit -u), or the container's");
+    const test::NoDescriptors no_more;
+    const auto without_descriptor = open_provider(params, use);
+    ASSERT_FALSE(without_descriptor);
+    EXPECT_EQ(without_descriptor.failure(),
+              "the software HCA: " + (*whole)->library_path() +
+                  " shows no active port: noria0 cannot be opened: Too many open files; raise the "
+                  "limit of open files (ulimit -n)");
+  }
+  EXPECT_TRUE(open_provider(params, Use::plugin).is_ok());
+}
+
+TEST(Provider, A_software_HCA_that_cannot_be_loaded_is_refused_with_the_loaders_words) {
+  Params params;
+  params.soft = true;
+  const test::NoDescriptors none;
+  const auto refused = open_provider(params, Use::plugin);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.failure().find("the software HCA cannot be loaded: "), 0u) << refused.failure();
+  EXPECT_NE(refused.failure().find("libnoria-softverbs.so: cannot open shared object file: "),
+            std::string::npos)
+      << refused.failure();
+}
+
+ibv_context* refuse_to_open(ibv_device*) {
+  errno = EACCES;
+  return nullptr;
+}
+ibv_device** refuse_to_list(int*) {
+  errno = EINVAL;
+  return nullptr;
+}
+ibv_device** list_none(int*) {
+  errno = ENOSYS;
+  return nullptr;
+}
+int say_nothing(ibv_context*, ibv_device_attr*) { return EIO; }
+
+TEST(Provider, Devices_that_cannot_be_used_are_named_each_with_the_reason) {
+  Params params;
+  params.soft = true;
+  const auto whole = open_provider(params, Use::plugin);
+  ASSERT_TRUE(whole) << whole.failure();
+  const auto said_with = [&](const auto& change) {
+    Symbols symbols = (*whole)->api().symbols();
+    change(&symbols);
+    return make_provider(Api::from_symbols(symbols), "a library", "", params)->no_active_port();
+  };
+  // Expect:
+  EXPECT_EQ(said_with([](Symbols* s) { s->open_device = &refuse_to_open; }),
+            "a library shows no active port: noria0 cannot be opened: Permission denied; this user "
+            "must be let at its file below /dev/infiniband");
+  EXPECT_EQ(said_with([](Symbols* s) { s->query_device = &say_nothing; }),
+            "a library shows no active port: noria0 cannot be asked: Input/output error");
+  EXPECT_EQ(said_with([](Symbols* s) { s->get_device_list = &refuse_to_list; }),
+            "a library shows no active port: its devices cannot be listed: Invalid argument");
+  EXPECT_EQ(said_with([](Symbols* s) { s->get_device_list = &list_none; }),
+            "no RDMA device was found by a library");
+  EXPECT_EQ(said_with([](Symbols* s) { s->query_gid = &no_gid; }),
+            "a library shows no active port: noria0 port 1 is without a GID");
+}
+
+TEST(Provider, A_library_that_cannot_relax_the_order_of_writes_is_told_of_unless_nobody_asked) {
+  static std::string told;
+  Params params;
+  params.soft = true;
+  const auto whole = open_provider(params, Use::plugin);
+  ASSERT_TRUE(whole) << whole.failure();
+  Symbols old = (*whole)->api().symbols();
+  old.reg_mr_iova2 = nullptr;
+  set_log_level(LogLevel::info);
+  set_log_sink([](LogLevel, const char* line) { told += std::string(line) + "\n"; });
+  const auto told_with = [&](const Symbols& symbols, const char* wish) {
+    told.clear();
+    params.relaxed_ordering = wish;
+    make_provider(Api::from_symbols(symbols), "a library", "", params);
+    return told.find("writes keep their order on the bus: a library has no ibv_reg_mr_iova2") !=
+           std::string::npos;
+  };
+  // Expect:
+  EXPECT_TRUE(told_with(old, "auto")) << told;
+  EXPECT_FALSE(told_with(old, "off")) << told;
+  EXPECT_FALSE(told_with((*whole)->api().symbols(), "auto")) << told;
+  set_log_sink(&detail::write_to_stderr);
 }
 
 TEST(Provider, Falls_back_to_the_software_hca_for_collectives_and_says_so) {

@@ -163,19 +163,17 @@ TEST_F(ApiTest, A_close_that_fails_is_counted_and_said_once) {
   EXPECT_EQ(lines_logged, 1);
 }
 
-TEST_F(ApiTest, Relaxed_ordering_falls_back_where_the_library_cannot_say_it_and_is_counted) {
+TEST_F(ApiTest, Relaxed_ordering_falls_back_where_the_library_cannot_say_it) {
   static int plain_access = 0;
   symbols_.reg_mr = [](ibv_pd*, void*, size_t, int access) {
     plain_access = access;
     return &mr_object;
   };
   symbols_.dereg_mr = [](ibv_mr*) { return 0; };
-  const uint64_t before = relaxed_ordering_refusals();
   const auto table = api();
   char memory[8];
   EXPECT_TRUE(
       register_memory(*table, &pd_object, memory, sizeof memory, Ordering::relaxed).is_ok());
-  EXPECT_EQ(relaxed_ordering_refusals(), before + 1);
   EXPECT_EQ(plain_access & IBV_ACCESS_OPTIONAL_RANGE, 0);
 }
 

@@ -273,7 +273,7 @@ Result<std::unique_ptr<Domain>> Domain::create(
     ports.push_back(std::move(port));
   }
   if (ports.empty()) {
-    log(LogLevel::error, "%s shows no active port", provider->library_path().c_str());
+    log(LogLevel::error, "%s", provider->no_active_port().c_str());
     return Status(Code::device_lost);
   }
   NORIA_TRY_ASSIGN(auto state,
