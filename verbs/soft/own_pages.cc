@@ -78,11 +78,6 @@ bool can_populate() {
 
 }  // namespace
 
-bool tells_mappings() {
-  const auto here = reinterpret_cast<uint64_t>(&own_mappings);
-  return mappings_have(here, here + 1, false).has_value();
-}
-
 bool has_pages(uint64_t address, uint64_t length, bool for_writing) {
   if (length == 0) return true;
   if (const auto answer = mappings_have(address, address + length, for_writing)) return *answer;

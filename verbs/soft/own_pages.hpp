@@ -23,7 +23,4 @@ bool has_pages(uint64_t address, uint64_t length, bool for_writing);
 // kernel forbids attach it only looks before it copies, as has_pages() does.
 bool copy_own(void* to, const void* from, uint64_t bytes);
 
-// Whether the kernel is one that tells mappings, so that the answer is exact.
-bool tells_mappings();
-
 }  // namespace noria::soft
