@@ -21,6 +21,8 @@ if(TARGET noria_softverbs)
                   SOURCES conformance/soft_late_test.cc)
   noria_soft_test(NAME soft_posted_test LABELS conformance TIMEOUT 60 WAYS cma:late shm:late tcp:late
                   SOURCES conformance/soft_posted_test.cc)
+  noria_soft_test(NAME soft_unsupported_test LABELS conformance TIMEOUT 60 WAYS cma:late
+                  SOURCES conformance/soft_unsupported_test.cc)
   noria_soft_test(NAME soft_devices_test LABELS conformance TIMEOUT 60 WAYS cma:late
                   SOURCES conformance/soft_devices_test.cc)
   noria_soft_test(NAME soft_time_test LABELS conformance TIMEOUT 60 WAYS cma:early cma:late
