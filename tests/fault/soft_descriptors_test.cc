@@ -9,6 +9,7 @@
 
 #include "tests/support/cpu_time.hpp"
 #include "tests/support/crew.hpp"
+#include "tests/support/no_descriptors.hpp"
 #include "tests/support/no_threads.hpp"
 #include "tests/support/refused_accepts.hpp"
 #include "tests/support/verbs_fixture.hpp"
@@ -172,18 +173,13 @@ TEST(SoftDescriptors, A_calling_process_that_lacks_them_for_the_answer_is_met_la
 TEST(SoftDescriptors, Without_descriptors_nothing_is_made_and_the_reason_is_told) {
   Crew crew({[](Post&) {
     Hca hca;
-    const int next = dup(STDERR_FILENO);
-    ASSERT_GE(next, 0);
-    close(next);
-    rlimit limit{};
-    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = limit.rlim_max};
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-    EXPECT_EQ(verbs().create_comp_channel(hca.context()), nullptr);
-    EXPECT_EQ(errno, EMFILE);
-    EXPECT_EQ(verbs().noria_alloc(hca.context(), 4096), nullptr);
-    EXPECT_EQ(errno, EMFILE);
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    {
+      const NoDescriptors none;
+      EXPECT_EQ(verbs().create_comp_channel(hca.context()), nullptr);
+      EXPECT_EQ(errno, EMFILE);
+      EXPECT_EQ(verbs().noria_alloc(hca.context(), 4096), nullptr);
+      EXPECT_EQ(errno, EMFILE);
+    }
     EXPECT_NE(hca.make_channel(), nullptr);
   }});
   EXPECT_EQ(crew.wait(0).exit_code, 0);

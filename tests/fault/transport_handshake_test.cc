@@ -1,12 +1,12 @@
 // Strangers on the listener's socket, and peers that must not be connected.
 
 #include <arpa/inet.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <random>
 
+#include "tests/support/no_descriptors.hpp"
 #include "tests/support/transport_pair.hpp"
 #include "verbs/transport/socket.hpp"
 #include "verbs/transport/wire.hpp"
@@ -44,6 +44,15 @@ void say(const Socket& socket, const Message& message, size_t bytes = sizeof(Mes
   ASSERT_EQ(send(socket.fd(), &message, bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
 }
 
+// Whether the whole message is there; then it is taken.
+template <class Message>
+bool hears(const Socket& socket, Message* message) {
+  const auto whole = static_cast<ssize_t>(sizeof *message);
+  void* const into = message;
+  return recv(socket.fd(), into, sizeof *message, MSG_DONTWAIT | MSG_PEEK) == whole &&
+         recv(socket.fd(), into, sizeof *message, MSG_DONTWAIT) == whole;
+}
+
 class HandshakeTest : public test::TransportPair {
  protected:
   void SetUp() override {
@@ -78,6 +87,16 @@ class HandshakeTest : public test::TransportPair {
       return !answer.is_ok() || !finished.is_ok() || accepted != nullptr;
     }));
     return accepted;
+  }
+  // Of an attempt that must fail.
+  Status failure_of(Connector& connector) {
+    Status failure;
+    EXPECT_TRUE(poll_until([&] {
+      auto finished = connector.try_finish();
+      if (!finished.is_ok()) failure = finished.failure();
+      return !failure.is_ok();
+    }));
+    return failure;
   }
   // An honest peer.
   Connected connect_honestly(const ConnectOptions& options = {.fingerprint = 7}) {
@@ -300,36 +319,93 @@ TEST_F(HandshakeTest, A_connector_without_the_token_learns_that_the_socket_was_c
   EXPECT_EQ(listener_->describe(), "");
 }
 
-// A listener without any of our code, which answers a greeting.
-TEST_F(HandshakeTest, A_listener_without_the_records_that_were_asked_for_is_refused) {
-  const Socket listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  ASSERT_EQ(bind(listening.fd(), reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(listen(listening.fd(), 1), 0);
-  ASSERT_EQ(getsockname(listening.fd(), reinterpret_cast<sockaddr*>(&address), &length), 0);
-  wire::Handle handle = read_handle(listener_->handle());
-  handle.port = ntohs(address.sin_port);
+// A listener without any of our code, which is called by who has its handle.
+class BareListener {
+ public:
+  explicit BareListener(const Handle& like) : handle_(read_handle(like)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* const raw = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(socket_.fd(), raw, length), 0);
+    EXPECT_EQ(listen(socket_.fd(), 1), 0);
+    EXPECT_EQ(getsockname(socket_.fd(), raw, &length), 0);
+    handle_.port = ntohs(address.sin_port);
+  }
+  Handle handle() const { return write_handle(handle_); }
+  // Blocks until it is called, which Connector::start() has done.
+  Socket accept() const { return Socket(::accept(socket_.fd(), nullptr, nullptr)); }
 
+ private:
+  const Socket socket_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  wire::Handle handle_;
+};
+
+TEST_F(HandshakeTest, A_listener_without_the_records_that_were_asked_for_is_refused) {
+  const BareListener listener(listener_->handle());
   params_.adaptive_routing = "on";
   const auto domain = test::make_domain(provider_, params_);
   ASSERT_NE(domain, nullptr);
-  auto connector = Connector::start(*domain, write_handle(handle), {});
+  auto connector = Connector::start(*domain, listener.handle(), {});
   ASSERT_TRUE(connector.is_ok());
-  // Blocks until it is called, which start() has done.
-  const Socket peer(::accept(listening.fd(), nullptr, nullptr));
+  const Socket peer = listener.accept();
   say(peer, wire::Accept{});
-  Status failure;
-  ASSERT_TRUE(poll_until([&] {
-    auto finished = (*connector)->try_finish();
-    if (!finished.is_ok()) failure = finished.failure();
-    return !failure.is_ok();
-  }));
-  EXPECT_EQ(failure.code(), Code::mismatch);
+  EXPECT_EQ(failure_of(**connector).code(), Code::mismatch);
   EXPECT_NE((*connector)->describe().find("records"), std::string::npos)
       << (*connector)->describe();
+}
+
+TEST_F(HandshakeTest, An_answer_of_another_kind_or_version_ends_the_attempt) {
+  const BareListener listener(listener_->handle());
+  const auto answered_with = [&](const auto& message) {
+    auto connector = Connector::start(*a_, listener.handle(), {.peer_name = "rank 1"});
+    EXPECT_TRUE(connector.is_ok());
+    if (!connector.is_ok()) return std::string("no connector");
+    const Socket peer = listener.accept();
+    say(peer, message);
+    EXPECT_EQ(failure_of(**connector).code(), Code::mismatch);
+    return (*connector)->describe();
+  };
+  wire::Accept of_the_next_version;
+  of_the_next_version.control.version = wire::kVersion + 1;
+  // Expect:
+  for (const std::string& text :
+       {answered_with(wire::Ready{}), answered_with(of_the_next_version)}) {
+    EXPECT_EQ(text.find("connecting to rank 1 (127.0.0.1:"), 0u) << text;
+    EXPECT_NE(text.find("a message of another kind"), std::string::npos) << text;
+  }
+}
+
+// Its greeting is an honest peer's, and what follows is not.
+TEST_F(HandshakeTest, A_peer_that_says_another_thing_than_that_it_is_ready_is_refused) {
+  const BareListener between(listener_->handle());
+  auto connector = Connector::start(*a_, between.handle(), {.fingerprint = 7});
+  ASSERT_TRUE(connector.is_ok());
+  const Socket honest = between.accept();
+  wire::Hello hello;
+  ASSERT_TRUE(poll_until([&] {
+    EXPECT_TRUE((*connector)->try_finish().is_ok());
+    return hears(honest, &hello);
+  }));
+  const int64_t before = provider_->api().live_objects();
+  const Socket peer = call(listener_->handle());
+  say(peer, hello);
+  wire::Accept accept;
+  ASSERT_TRUE(poll_until([&] {
+    EXPECT_TRUE(listener_->try_accept().is_ok());
+    return hears(peer, &accept);
+  }));
+  say(peer, hello);
+  const auto answer = accept_something();
+
+  // Expect: told by whom, and nothing is left of it.
+  ASSERT_FALSE(answer.is_ok());
+  EXPECT_EQ(answer.failure().code(), Code::mismatch);
+  EXPECT_NE(listener_->describe().find("a message of another kind"), std::string::npos)
+      << listener_->describe();
+  EXPECT_EQ(provider_->api().live_objects(), before);
+  EXPECT_NE(connect_honestly().recv, nullptr);
 }
 
 TEST_F(HandshakeTest, A_handle_that_is_none_is_refused_at_once) {
@@ -386,16 +462,11 @@ TEST_F(HandshakeTest, Peers_with_different_numbers_of_queue_pairs_use_the_smalle
 
 TEST_F(HandshakeTest, A_caller_for_whom_no_descriptor_is_left_is_an_error_that_says_so) {
   const Socket caller = call(listener_->handle());
-  const int lowest_free = ::dup(STDERR_FILENO);
-  ASSERT_GE(lowest_free, 0);
-  ::close(lowest_free);
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none{.rlim_cur = static_cast<rlim_t>(lowest_free), .rlim_max = before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const auto answer = listener_->try_accept();
-  const std::string text = listener_->describe();
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  const auto [answer, text] = [&] {
+    const test::NoDescriptors none;
+    auto accepted = listener_->try_accept();
+    return std::pair(std::move(accepted), listener_->describe());
+  }();
   // Expect: the cause, and what to raise; the listener goes on.
   ASSERT_FALSE(answer.is_ok());
   EXPECT_EQ(answer.failure().raw(), EMFILE);
