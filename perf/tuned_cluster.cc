@@ -52,9 +52,10 @@ std::vector<std::string> tables_of(const ClusterFlags& flags) {
   // In the build tree and where the tree is installed.
   const std::string self = own_folder(reinterpret_cast<const void*>(&add_cluster_flags));
   for (const char* step : {"../lib/", "../" NORIA_LIBDIR "/"}) {
-    const std::vector<std::string> shipped = tuner::tables_in(self + step + tuner::kTablesFolder);
-    paths.insert(paths.end(), shipped.begin(), shipped.end());
-    if (!shipped.empty()) break;
+    const auto shipped = tuner::tables_in(self + step + tuner::kTablesFolder);
+    if (!shipped) throw usage_error(shipped.failure());
+    paths.insert(paths.end(), shipped->begin(), shipped->end());
+    if (!shipped->empty()) break;
   }
   return paths;
 }

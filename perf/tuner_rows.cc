@@ -268,12 +268,10 @@ std::string summary_of(const FittedCurve& fitted) {
 
 std::string table_text(const std::vector<FittedCurve>& curves, const std::vector<Row>& rows,
                        double max_regret) {
-  std::string text = "noria_table,1\nmax_regret," + detail::number_text(max_regret) + "\n";
-  text += "# Made by noria_tune fit. Of each curve: sizes, lines, steps, errors.\n";
-  for (const FittedCurve& fitted : curves) text += "# " + printable(summary_of(fitted)) + "\n";
-  text += plugin::tuner::column_names() + "\n";
-  for (const Row& row : rows) text += plugin::tuner::text_of(row) + "\n";
-  return text;
+  std::vector<std::string> comments{
+      "Made by noria_tune fit. Of each curve: sizes, lines, steps, errors."};
+  for (const FittedCurve& fitted : curves) comments.push_back(printable(summary_of(fitted)));
+  return text_of(plugin::tuner::Table{.max_regret = max_regret, .rows = rows}, comments);
 }
 
 }  // namespace noria::perf

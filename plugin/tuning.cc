@@ -48,7 +48,15 @@ void add_shipped(const tuner::Hardware& hardware, tuner::Table* table) {
   size_t all = 0, kept = 0;
   const std::string folder =
       own_folder(reinterpret_cast<const void*>(&add_shipped)) + tuner::kTablesFolder;
-  for (const std::string& path : tuner::tables_in(folder)) {
+  const auto paths = tuner::tables_in(folder);
+  if (!paths) {
+    log(LogLevel::warn,
+        "noria: the tables that came with it are left out: %s; let this user read it, or install "
+        "noria anew",
+        paths.failure().c_str());
+    return;
+  }
+  for (const std::string& path : *paths) {
     auto shipped = tuner::read_table(path);
     if (!shipped) {
       log(LogLevel::warn, "noria: a table that came with it is left out: %s",

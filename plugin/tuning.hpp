@@ -6,7 +6,8 @@
 //
 // A table of the user's that cannot be read or is not understood leaves all choices to NCCL, with
 // one WARN line that says file, line and column: which rows were meant nobody knows. One that came
-// with noria is left out, with the same line.
+// with noria is left out, with the same line; so are all of them where their folder cannot be read.
+// Where there is no such folder there are none.
 //
 // Threads: init only; afterwards immutable.
 #pragma once

@@ -68,9 +68,4 @@ Index::Pieces Index::cut(const Table& table, const std::vector<uint32_t>& fittin
   return pieces;
 }
 
-bool Index::is_empty() const {
-  return std::all_of(pieces_.begin(), pieces_.end(),
-                     [](const Pieces& pieces) { return pieces.begins.empty(); });
-}
-
 }  // namespace noria::plugin::tuner

@@ -55,8 +55,6 @@ class Index {
             pieces.rows.data() + pieces.row_begins[piece + 1]};
   }
 
-  bool is_empty() const;
-
  private:
   struct Pieces {
     std::vector<uint64_t> begins;      // ascending; the first is 0

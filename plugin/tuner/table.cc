@@ -23,33 +23,40 @@ void add(const Range& range, Fingerprint* out) {
   out->add(range.last);
 }
 
+// By what the last call left.
+std::string cannot_be_read(const std::string& path) {
+  return path + ": cannot be read: " + std::strerror(errno);  // NOLINT(concurrency-mt-unsafe)
+}
+
 }  // namespace
 
 bool says_modelled(std::string_view provenance) { return provenance.starts_with("modelled"); }
 
 Result<Table, std::string> read_table(const std::string& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0)
-    return path + ": cannot be read: " + std::strerror(errno);  // NOLINT(concurrency-mt-unsafe)
+  if (::stat(path.c_str(), &status) != 0) return cannot_be_read(path);
   if (!S_ISREG(status.st_mode)) return path + ": is not a regular file";
   if (static_cast<uint64_t>(status.st_size) > kMostTableBytes)
     return path + ": has " + std::to_string(status.st_size) + " bytes; a table has at most " +
            std::to_string(kMostTableBytes);
   std::ifstream file(path, std::ios::binary);
+  if (!file.is_open()) return cannot_be_read(path);
   // By read(), which throws nothing, and no more than was announced: a file of /proc has no end.
   std::string text(static_cast<size_t>(status.st_size), '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) return path + ": cannot be read";
+  if (file.bad()) return cannot_be_read(path);
   text.resize(static_cast<size_t>(file.gcount()));
   return parse_table(text, path);
 }
 
-std::vector<std::string> tables_in(const std::string& folder) {
+Result<std::vector<std::string>, std::string> tables_in(const std::string& folder) {
   std::vector<std::string> paths;
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error))
     if (entry->path().extension() == ".csv") paths.push_back(entry->path().string());
+  if (error && error != std::errc::no_such_file_or_directory)
+    return folder + ": cannot be read: " + error.message();
   std::sort(paths.begin(), paths.end());
   return paths;
 }

@@ -7,7 +7,8 @@
 //
 // Rows keep their order: the first that fits is the one that counts.
 //
-// Threads: plain values; the functions are pure but for read_table().
+// Threads: plain values; the functions are pure but for read_table() and tables_in(), which read
+// the file system.
 #pragma once
 
 #include <cstdint>
@@ -101,18 +102,17 @@ Result<Table, std::string> read_table(const std::string& path);
 // Where the tables that come with noria lie, beside its libraries.
 inline constexpr const char* kTablesFolder = "noria/tables";
 // The tables of a folder, in an order that is the same on every node; none where it is not there.
-std::vector<std::string> tables_in(const std::string& folder);
+// The failure is of a folder that is there and cannot be read: "folder: why".
+Result<std::vector<std::string>, std::string> tables_in(const std::string& folder);
 
 // Single values as a row has them: "ib400", and "2.30.7" as 23007. False leaves no promise of the
 // output.
 bool parse_link(std::string_view text, Link* out);
 bool parse_nccl_version(std::string_view text, uint64_t* out);
 
-// A line without its end, and a whole file.
+// A line without its end, and a whole file, with these lines for people in its head.
 std::string text_of(const Row& row);
-std::string text_of(const Table& table);
-// The comment that names the columns.
-std::string column_names();
+std::string text_of(const Table& table, const std::vector<std::string>& comments = {});
 
 // What of this machine decides which rows are of use here.
 struct Hardware {

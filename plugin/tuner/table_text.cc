@@ -357,6 +357,14 @@ class Parser {
   std::string failure_;
 };
 
+// The comment that names the columns.
+std::string column_names() {
+  std::string line;
+  for (const Column& column : kColumns)
+    line += (line.empty() ? "# " : ",") + std::string(column.name);
+  return line;
+}
+
 }  // namespace
 
 bool parse_link(std::string_view text, Link* out) {
@@ -384,17 +392,11 @@ std::string text_of(const Row& row) {
   return line;
 }
 
-std::string column_names() {
-  std::string line;
-  for (const Column& column : kColumns)
-    line += (line.empty() ? "# " : ",") + std::string(column.name);
-  return line;
-}
-
-std::string text_of(const Table& table) {
+std::string text_of(const Table& table, const std::vector<std::string>& comments) {
   std::string text(kHead);
   text += "," + std::string(kVersion) + "\n" + std::string(kRegret) + "," +
           detail::number_text(table.max_regret) + "\n";
+  for (const std::string& comment : comments) text += "# " + comment + "\n";
   for (const Constant& constant : table.constants) {
     uint32_t place = constant.place;
     for (const ConstantArray& array : kConstants) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "base/units.hpp"
@@ -198,6 +199,37 @@ TEST_P(NcclTuner, A_table_that_is_not_there_is_one_warning) {
   const std::vector<std::string> lines = logged_lines();
   EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
                           [](const std::string& line) { return line.starts_with("WARN "); }),
+            1);
+}
+
+// Beside a copy of the library a file stands where the folder would.
+TEST_P(NcclTuner,
+       A_folder_of_tables_that_cannot_be_read_is_one_warning_with_its_path_and_the_cause) {
+  namespace fs = std::filesystem;
+  const std::string folder = testing::TempDir() + "noria_tuner_" + std::to_string(getpid());
+  ASSERT_TRUE(fs::create_directory(folder));
+  const std::string file = folder + "/libnccl-tuner-noria.so";
+  fs::copy_file(NORIA_TUNER_PLUGIN_FILE, file);
+  const std::string soft = "/libnoria-softverbs.so";  // without a device there is no tuner either
+  fs::create_symlink(fs::path(NORIA_TUNER_PLUGIN_FILE).parent_path().string() + soft,
+                     folder + soft);
+  std::ofstream(folder + "/noria") << "no folder\n";
+  {
+    const TunerPlugin copy(GetParam(), file.c_str());
+    void* const first = copy.init(16, 2);
+    copy.finalize(copy.init(16, 2));
+    copy.finalize(first);
+  }
+  fs::remove_all(folder);
+  // Expect:
+  const std::vector<std::string> lines = logged_lines();
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                          [&](const std::string& line) {
+                            return line.starts_with("WARN ") &&
+                                   contains(line, folder +
+                                                      "/noria/tables: cannot be read: Not a "
+                                                      "directory");
+                          }),
             1);
 }
 

@@ -88,8 +88,8 @@ class CostTable {
 
 class TunerPlugin {
  public:
-  explicit TunerPlugin(int version)
-      : version_(version), handle_(dlopen(NORIA_TUNER_PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL)) {
+  explicit TunerPlugin(int version, const char* file = NORIA_TUNER_PLUGIN_FILE)
+      : version_(version), handle_(dlopen(file, RTLD_NOW | RTLD_LOCAL)) {
     EXPECT_NE(handle_, nullptr) << dlerror();
     table_ = dlsym(handle_, ("ncclTunerPlugin_v" + std::to_string(version)).c_str());
     EXPECT_NE(table_, nullptr) << dlerror();

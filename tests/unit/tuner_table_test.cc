@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "base/units.hpp"
+#include "tests/support/no_descriptors.hpp"
 
 namespace noria::plugin::tuner {
 namespace {
@@ -60,11 +63,19 @@ TEST(Tuner_table, What_is_written_is_read_as_the_same) {
     EXPECT_EQ(text_of(again.rows[0]), text_of(table.rows[0])) << text;
     EXPECT_EQ(fingerprint_of(again), fingerprint_of(table)) << text;
   }
-  const std::string whole = kHead +
-                            "max_regret,0.25\nconstant,hwLatencies,2,6,1,3.5\n"
-                            "constant,perChMaxNVLSTreeBws,3,2,80\n" +
-                            column_names() + "\n" + rows[0] + "\n";
+  const std::string whole =
+      kHead +
+      "max_regret,0.25\nconstant,hwLatencies,2,6,1,3.5\n"
+      "constant,perChMaxNVLSTreeBws,3,2,80\n" +
+      "# collective,bytes,nodes,ranks_per_node,nics,"
+      "link,gpu,nccl,algorithm,protocol,channels,chunk,fixed_us,us_per_mib,provenance\n" +
+      rows[0] + "\n";
   EXPECT_EQ(text_of(parsed(whole)), whole);
+  // Lines for people change nothing.
+  const std::string told = text_of(parsed(whole), {"of a test", "and more"});
+  EXPECT_NE(told.find("max_regret,0.25\n# of a test\n# and more\nconstant,"), std::string::npos)
+      << told;
+  EXPECT_EQ(text_of(parsed(told)), whole);
 }
 
 TEST(Tuner_table, Names_are_read_in_any_case_and_blanks_around_values_do_not_count) {
@@ -140,6 +151,31 @@ TEST(Tuner_table, A_file_that_does_not_say_how_long_it_is_counts_as_empty) {
   EXPECT_TRUE(read_table("/proc/self/mem").failure().starts_with("/proc/self/mem:1:1: ''"));
 }
 
+// By what root, as whom this may run, cannot do either.
+TEST(Tuner_table, A_file_that_cannot_be_opened_or_read_is_refused_with_the_cause) {
+  const std::string path = testing::TempDir() + "noria_table_" + std::to_string(getpid());
+  std::ofstream(path) << kHead << kRow << "\n";
+  const auto refused = [&] {
+    const test::NoDescriptors none;
+    return read_table(path);
+  }();
+  unlink(path.c_str());
+  EXPECT_EQ(refused.failure(), path + ": cannot be read: Too many open files");
+  // What the loopback interface has no answer to.
+  const std::string speed = "/sys/class/net/lo/speed";
+  if (std::filesystem::exists(speed)) {
+    EXPECT_EQ(read_table(speed).failure(), speed + ": cannot be read: Invalid argument");
+  }
+}
+
+TEST(Tuner_table, A_folder_that_is_not_there_has_no_tables_and_one_that_cannot_be_read_says_why) {
+  const std::string path = testing::TempDir() + "noria_tables_" + std::to_string(getpid());
+  EXPECT_TRUE(tables_in(path)->empty());
+  std::ofstream(path) << "no folder\n";
+  EXPECT_EQ(tables_in(path).failure(), path + ": cannot be read: Not a directory");
+  unlink(path.c_str());
+}
+
 TEST(Tuner_table, A_row_is_for_the_hardware_that_it_names) {
   const Row row = parsed(kHead + kRow).rows[0];
   const Hardware here{{LinkKind::infiniband, 400}, 8, Gpu::hopper, 22703};
@@ -168,7 +204,8 @@ TEST(Tuner_table, A_row_is_for_the_hardware_that_it_names) {
 TEST(Tuner_table, A_node_that_lost_a_port_has_the_rows_of_its_peers_of_those_that_come_with_noria) {
   const auto fingerprint_with = [](uint64_t nics) {
     Table all;
-    for (const std::string& path : tables_in(NORIA_TABLES)) {
+    const auto paths = tables_in(NORIA_TABLES);
+    for (const std::string& path : *paths) {
       auto table = read_table(path);
       EXPECT_TRUE(table.is_ok()) << table.failure();
       keep_rows_for({{LinkKind::infiniband, 400}, nics, Gpu::hopper, 23007}, &*table);
@@ -177,7 +214,7 @@ TEST(Tuner_table, A_node_that_lost_a_port_has_the_rows_of_its_peers_of_those_tha
     EXPECT_FALSE(all.rows.empty()) << nics;
     return fingerprint_of(all);
   };
-  for (const uint64_t nics : {5, 6, 7}) EXPECT_EQ(fingerprint_with(nics), fingerprint_with(8));
+  for (const uint64_t nics : {5u, 6u, 7u}) EXPECT_EQ(fingerprint_with(nics), fingerprint_with(8));
   EXPECT_EQ(fingerprint_with(3), fingerprint_with(4));
   EXPECT_EQ(fingerprint_with(1), fingerprint_with(2));
   EXPECT_NE(fingerprint_with(4), fingerprint_with(8));
