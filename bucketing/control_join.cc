@@ -14,8 +14,8 @@ namespace {
 
 constexpr Nanoseconds kFirstPause = 10_ms;
 constexpr Nanoseconds kLongestPause = 200_ms;
-// Something listened and hung up: a listener that is about to make room for ours, or one that does
-// not know our token, or rank 0 died. The first is over soon.
+// Something listened and hung up, or speaks of other things: a listener that is about to make room
+// for ours, or one that does not know our token, or rank 0 died. The first is over soon.
 constexpr Nanoseconds kHangUpPatience = 5_s;
 
 // True when `events` came before the deadline.
@@ -116,8 +116,8 @@ Outcome<RootLink> connect_to_root(const ControlPlane::Options& options, Nanoseco
       if (attempt.end == Attempt::End::hung_up) first_hang_up = std::min(first_hang_up, now_ns());
     }
     if (first_hang_up != kNever && now_ns() - first_hang_up > kHangUpPatience)
-      return Failure{NORIA_E_PEER, "rank 0 died, or it is not of this job: what listened at " +
-                                       where + " hung up, then for " +
+      return Failure{NORIA_E_PEER, "rank 0 died, or it is not of this job: what listens at " +
+                                       where + " let this rank in not once in " +
                                        seconds_text(kHangUpPatience) + ": " + cause};
     const Nanoseconds left = options.deadline - now_ns();
     if (left <= 0) break;

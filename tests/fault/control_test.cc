@@ -7,9 +7,11 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <thread>
 
 #include "base/log.hpp"
 #include "bucketing/bootstrap.hpp"
@@ -317,6 +319,44 @@ TEST(StrangerTest, A_rank_of_another_job_is_told_that_it_is_not_of_this_one) {
     ASSERT_FALSE(control.is_ok());
     EXPECT_EQ(control.failure().code, rank == 0 ? NORIA_E_MISSING : NORIA_E_PEER);
     EXPECT_TRUE(contains(control.failure().text, rank == 0 ? "rank 1 of 2" : "not of this job"));
+  });
+}
+
+// As where a port of another service was given for rank 0's.
+TEST(StrangerTest, What_is_no_rank_0_is_told_with_its_address_and_that_it_is_none) {
+  const std::array<std::string, 2> greetings{"SSH-2.0-server\r\n",
+                                             encode_frame(FrameType::welcome)};
+  run_rank_threads(2, [&](int32_t which) {
+    const std::string& greeting = greetings[static_cast<size_t>(which)];
+    TcpAddress address;
+    ASSERT_TRUE(parse_numeric("127.0.0.1", 0, &address));
+    const auto listener = reserve_port(address);
+    ASSERT_TRUE(listener.is_ok()) << listener.failure();
+    ASSERT_EQ(::listen(listener->get(), 8), 0);
+    Rendezvous rendezvous = make_rendezvous(2);
+    drop_reservation(rendezvous);
+    rendezvous.port = local_address(*listener).port();
+    std::atomic<bool> is_over{false};
+    std::thread server([&] {
+      std::vector<Fd> callers;
+      while (!is_over) {
+        pollfd called{listener->get(), POLLIN, 0};
+        if (::poll(&called, 1, 10) <= 0) continue;
+        callers.emplace_back(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+        ::send(callers.back().get(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
+      }
+    });
+    const auto control = join(rendezvous, 1);
+    is_over = true;
+    server.join();
+    // Expect:
+    ASSERT_FALSE(control.is_ok());
+    EXPECT_EQ(control.failure().code, NORIA_E_PEER);
+    EXPECT_TRUE(contains(control.failure().text,
+                         "what listens at 127.0.0.1:" + std::to_string(rendezvous.port)))
+        << control.failure().text;
+    EXPECT_TRUE(contains(control.failure().text, "it speaks another protocol"))
+        << control.failure().text;
   });
 }
 
