@@ -188,8 +188,8 @@ typedef int32_t (*noria_bucket_hook)(const noria_hook_bucket* bucket, char* why,
 /* Before seal; a NULL `hook` takes it back. Every rank sets the same moments, else seal answers
  * MISMATCH; a rank without wishes gives a function that returns 0. With BEFORE a bucket is sent
  * when it is full, not while it fills. With AFTER, results come with noria_step_end() only, and the
- * ranks then tell each other over the control sockets what it answered. A bucket without bytes is
- * not shown.
+ * ranks then tell each other over the control sockets what it answered; where max_in_flight leaves
+ * no slot to a bucket, noria_step_end() sends it. A bucket without bytes is not shown.
  * Threads: init only. Blocks: no. Ownership: `user` stays the caller's, and valid until destroy. */
 NORIA_API noria_status noria_reducer_set_hook(noria_reducer* reducer, noria_hook_moment moment,
                                               noria_bucket_hook hook, void* user);
