@@ -249,8 +249,8 @@ bool Engine::State::wait(Collective& collective, Nanoseconds deadline, Part* par
   const Goal goal{collective, part};
   if (goal.is_reached()) return collective.is_done();
   waiting_.fetch_add(1);
-  // The communication thread may sleep with the seat. Awake it leaves it to who waits, and sleeps no
-  // more while somebody does; whoever else has it drives for itself.
+  // The communication thread may sleep with the seat. Awake it leaves it to who waits, and does not
+  // sleep again while somebody does; whoever else has it drives for itself.
   driver_.nudge();
   while (!goal.is_reached() && (deadline == kNever || now_ns() < deadline)) {
     if (seat_.try_take()) {

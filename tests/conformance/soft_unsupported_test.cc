@@ -1,5 +1,5 @@
-// What the software HCA does not have: a program that asks for it all the same is told so, each time
-// in the way in which that function reports failure.
+// What the software HCA does not have: a program that asks for it all the same is told so, each
+// time in the way in which that function reports failure.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>

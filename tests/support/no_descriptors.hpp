@@ -1,5 +1,5 @@
-// NoDescriptors: while it lives, this process gets no further descriptor, as one that has all it may
-// have.
+// NoDescriptors: while it lives, this process gets no further descriptor, as one that has all it
+// may have.
 //
 // Threads: one at a time in a process.
 #pragma once
