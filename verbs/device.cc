@@ -100,7 +100,7 @@ void do_not_block(const Api& api, int fd) {
 
 // With what to try, where the system's own word does not tell it.
 std::string why_refused(int error) {
-  const std::string said = std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
+  std::string said = std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
   switch (error) {
     case EMFILE: return said + "; raise the limit of open files (ulimit -n)";
     case EAGAIN: return said + "; raise the limit of processes (ulimit -u), or the container's";

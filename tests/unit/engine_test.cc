@@ -216,7 +216,7 @@ TEST(EngineTest, A_wait_for_a_part_lets_who_drives_sleep) {
   const uint64_t sleeps = fake_ring().sleeps;
   EXPECT_FALSE(engine->wait(collective, now_ns() + 50_ms, &collective.parts[0]));
   // Expect: it fell asleep, and once more after the nudge that the communication thread would have
-  // needed. One with each look would be 50.
+  // needed. With one each time that it looks there would be more than ten.
   EXPECT_LE(fake_ring().sleeps - sleeps, 3u);
   fake_ring().grant(FakeRing::kSteps);
   other.join();

@@ -23,7 +23,7 @@ namespace noria::standin {
 
 namespace {
 
-constexpr size_t kAtOnce = 256 * 1024;
+constexpr size_t kAtOnce = size_t{256} << 10;
 
 // No file: an abstract name, which goes with the socket.
 std::pair<sockaddr_un, socklen_t> name_of(uint64_t address) {
