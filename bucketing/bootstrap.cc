@@ -284,8 +284,8 @@ Outcome<Rendezvous> read_unique_id(const noria_unique_id& id, int32_t rank, int3
 
 Outcome<Fd> open_reserved_listener(const Rendezvous& rendezvous) {
   TcpAddress address;
-  if (!parse_numeric(rendezvous.host, rendezvous.port, &address))
-    return Failure{NORIA_E_ARG, "'" + rendezvous.host + "' is not a numeric address"};
+  NORIA_CHECK(parse_numeric(rendezvous.host, rendezvous.port, &address),
+              "read_unique_id() takes numbers only");
   // Held until the listener stands, so that nobody else gets the port in between.
   const Fd reservation = take_reservation(rendezvous);
   auto listener = listen_on(address);

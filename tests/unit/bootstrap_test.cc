@@ -151,6 +151,15 @@ TEST(LauncherTest, Bad_values_are_named) {
   names({"RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=h", "MASTER_PORT=65530"}, "'65530'");
 }
 
+TEST(LauncherTest, A_root_that_no_loader_has_looked_at_is_refused) {
+  Params params;
+  params.root = "nohost";
+  const auto refused = rendezvous_from_launcher(params, 0, 2);
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_EQ(refused.failure().code, NORIA_E_ARG);
+  EXPECT_NE(refused.failure().text.find("NORIA_ROOT: 'nohost'"), std::string::npos);
+}
+
 TEST(LauncherTest, A_rank_without_a_size_is_refused) {
   EXPECT_EQ(launcher_failure({}, 1, -1).code, NORIA_E_ARG);
   EXPECT_EQ(launcher_failure({}, -1, 2).code, NORIA_E_ARG);
@@ -209,6 +218,11 @@ TEST(UniqueIdTest, Bytes_that_are_no_id_are_refused) {
     id.bytes[byte] = static_cast<char>(id.bytes[byte] + 1);
     EXPECT_EQ(read_unique_id(id, 0, 2).failure().code, NORIA_E_ARG) << byte;
   }
+  // Of another noria.
+  id = *good;
+  ++id.bytes[8];
+  EXPECT_EQ(read_unique_id(id, 0, 2).failure().code, NORIA_E_MISMATCH);
+  EXPECT_NE(read_unique_id(id, 0, 2).failure().text.find("the id has version "), std::string::npos);
   // Rank and size that do not fit.
   EXPECT_EQ(read_unique_id(*good, 2, 2).failure().code, NORIA_E_ARG);
   EXPECT_EQ(read_unique_id(*good, -1, 2).failure().code, NORIA_E_ARG);
