@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <tuple>
 
 #include "base/log.hpp"
 #include "tests/support/gradients.hpp"
@@ -194,6 +195,26 @@ TEST(Reducer, A_step_to_which_rank_0_gave_nothing_is_not_the_one_that_is_observe
       EXPECT_EQ(mine.reducer.plan_version(), 0U);
       run_step(mine, order, 1, 2);
       EXPECT_EQ(mine.reducer.plan_version(), 1U);
+    });
+  }
+}
+
+TEST(Reducer, A_rank_that_makes_another_plan_of_arrivals_or_says_none_is_told_on_all) {
+  for (const auto& [what, bytes, words] :
+       {std::tuple{"order of arrival", "", "a rank said nothing of its order of arrival"},
+        std::tuple{"plan of arrival", "7",
+                   "the ranks made different plans of rank 0's order of arrival: "}}) {
+    ThreadRanks ranks(2);
+    ranks.forge(1, what, bytes);
+    ranks.run([&ranks, expected = words](int32_t rank) {
+      RankReducer mine(ranks.host(rank), following(true, PlanKind::ddp),
+                       {{"a", NORIA_FLOAT32, 4000}, {"b", NORIA_FLOAT32, 4000}});
+      expect_ok(mine.reducer.seal());
+      expect_ok(mine.reducer.step_begin());
+      mine.give_all({0, 1}, 0, 1);
+      expect_failure(mine.reducer.step_end(), NORIA_E_MISMATCH, expected);
+      // Expect: the plan that all have stays.
+      EXPECT_EQ(mine.reducer.plan_version(), 0U);
     });
   }
 }
@@ -747,6 +768,22 @@ TEST(Reducer, Destroyed_in_the_midst_of_a_step_alone_it_harms_nobody) {
 
 // ---- calls at the wrong time, with the wrong arguments ------------------------------------------
 
+TEST(Reducer, A_plans_file_that_cannot_be_read_or_written_is_told_with_the_cause) {
+  ThreadRanks ranks(1);
+  Reducer reducer(ranks.host(0), small_buckets(true));
+  EXPECT_EQ(reducer.add("a", NORIA_FLOAT32, 4).value(), 0u);
+  expect_failure(reducer.load_plan("/nowhere/plan"), NORIA_E_ARG,
+                 "cannot open the plan /nowhere/plan: No such file or directory");
+  expect_failure(reducer.load_plan("/"), NORIA_E_ARG, "cannot read the plan /: Is a directory");
+
+  // Expect: none of them is in the way of a plan of its own.
+  expect_ok(reducer.seal());
+  expect_failure(reducer.save_plan("/nowhere/plan"), NORIA_E_ARG,
+                 "cannot write the plan /nowhere/plan: No such file or directory");
+  expect_failure(reducer.save_plan("/dev/full"), NORIA_E_ARG,
+                 "cannot write the plan /dev/full: No space left on device");
+}
+
 TEST(Reducer, Calls_out_of_order_are_refused_with_what_to_do) {
   ThreadRanks ranks(1);
   Reducer reducer(ranks.host(0), small_buckets(true));
@@ -759,9 +796,13 @@ TEST(Reducer, Calls_out_of_order_are_refused_with_what_to_do) {
   expect_failure(reducer.reset(), NORIA_E_STATE, "comes after noria_reducer_seal()");
   expect_failure(reducer.view(0), NORIA_E_STATE, "after noria_reducer_seal()");
   expect_failure(reducer.last_buckets(), NORIA_E_STATE, "after noria_reducer_seal()");
+  expect_failure(reducer.save_plan("plan"), NORIA_E_STATE, "comes after noria_reducer_seal()");
 
   // Between steps.
   expect_ok(reducer.seal());
+  expect_failure(reducer.load_plan("plan"), NORIA_E_STATE, "comes before noria_reducer_seal()");
+  expect_failure(reducer.set_hook(NORIA_HOOK_AFTER, {}), NORIA_E_STATE,
+                 "comes before noria_reducer_seal()");
   expect_failure(reducer.seal(), NORIA_E_STATE, "called before");
   expect_failure(reducer.add("b", NORIA_FLOAT32, 4), NORIA_E_STATE, "'b' comes after");
   expect_failure(reducer.add("a", NORIA_FLOAT16, 9), NORIA_E_STATE,

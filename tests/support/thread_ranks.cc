@@ -63,7 +63,7 @@ class ThreadRanks::Shared {
     const unsigned round = gathers;
     if (came != 0 && what != gathered_what) return Failure{NORIA_E_ORDER, "ranks out of step"};
     gathered_what = what;
-    given[rank] = bytes;
+    given[rank] = rank == forged_rank && what == forged_what ? forged : bytes;
     if (++came == size) {
       gathered = given;
       came = 0;
@@ -87,6 +87,8 @@ class ThreadRanks::Shared {
   std::atomic<bool> has_failed{false};
   std::vector<std::string> given, gathered;
   std::string gathered_what;
+  size_t forged_rank = SIZE_MAX;
+  std::string forged_what, forged;
   size_t came = 0;
   unsigned gathers = 0;
   std::vector<std::atomic<uint64_t>> wakes;
@@ -204,6 +206,13 @@ ThreadRanks::~ThreadRanks() = default;
 
 const bucketing::ReducerHost& ThreadRanks::host(int32_t rank) const {
   return seats_[static_cast<size_t>(rank)]->host;
+}
+
+void ThreadRanks::forge(int32_t rank, const std::string& what, const std::string& bytes) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->forged_rank = static_cast<size_t>(rank);
+  shared_->forged_what = what;
+  shared_->forged = bytes;
 }
 
 uint64_t ThreadRanks::wakes(int32_t rank) const {

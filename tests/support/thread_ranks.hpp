@@ -30,6 +30,10 @@ class ThreadRanks {
   // Runs body(rank) on a thread for each rank and waits for all.
   void run(const std::function<void(int32_t rank)>& body);
 
+  // In place of what that rank says where all are asked for `what`, as another build of noria
+  // might.
+  void forge(int32_t rank, const std::string& what, const std::string& bytes);
+
   uint64_t wakes(int32_t rank) const;  // calls of Engine::wake()
 
   class Shared;
