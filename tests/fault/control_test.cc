@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -360,6 +361,47 @@ TEST(StrangerTest, What_is_no_rank_0_is_told_with_its_address_and_that_it_is_non
   });
 }
 
+// A caller of this job that cannot be one of its ranks. Expect: both sides are told the same.
+void expect_refused(const std::function<void(Hello*)>& change, const std::string& words) {
+  const Rendezvous rendezvous = make_rendezvous(2);
+  run_rank_threads(2, [&](int32_t rank) {
+    if (rank == 0) {
+      const auto control = join(rendezvous, rank);
+      ASSERT_FALSE(control.is_ok());
+      EXPECT_EQ(control.failure().code, NORIA_E_MISMATCH);
+      EXPECT_TRUE(contains(control.failure().text, words)) << control.failure().text;
+      return;
+    }
+    Hello hello{.token_low = rendezvous.token_low,
+                .token_high = rendezvous.token_high,
+                .rank = 1,
+                .size = 2};
+    change(&hello);
+    const Fd socket = call(rendezvous, hello_bytes(hello));
+    std::string heard;
+    char bytes[4096];
+    for (ssize_t got = 1; got > 0 && !contains(heard, words);) {
+      pollfd told{socket.get(), POLLIN, 0};
+      ASSERT_EQ(::poll(&told, 1, 20'000), 1);
+      got = ::recv(socket.get(), bytes, sizeof bytes, 0);
+      if (got > 0) heard.append(bytes, static_cast<size_t>(got));
+    }
+    EXPECT_TRUE(contains(heard, words)) << heard;
+  });
+}
+
+TEST(StrangerTest, A_rank_of_another_version_is_refused_with_both_values) {
+  expect_refused([](Hello* hello) { ++hello->version; },
+                 "rank 1 speaks control version " + std::to_string(kControlVersion + 1) +
+                     ", rank 0 speaks " + std::to_string(kControlVersion));
+}
+TEST(StrangerTest, A_rank_that_there_is_not_is_refused) {
+  for (const int32_t rank : {-1, 0, 2})
+    expect_refused(
+        [rank](Hello* hello) { hello->rank = rank; },
+        "rank " + std::to_string(rank) + " called rank 0, which expects the ranks 1 to 1");
+}
+
 // Rank 1 joins, sends `then`, and does `end` to its socket. Expect: rank 0 says `words` of it.
 void expect_member_is_named(const std::string& then, const std::string& words,
                             const std::function<void(const Fd&)>& end) {
@@ -676,7 +718,11 @@ TEST(ControlTest, Rank_0_that_left_is_named_at_once) {
 
 // Takes all descriptors but `spare`.
 void take_descriptors(int spare) {
-  const rlimit limit{64, 64};
+  // Some above those that are open: tests before this one may have left reserved ports.
+  const int next = ::dup(0);
+  ::close(next);
+  const auto most = static_cast<rlim_t>(next) + 16;
+  const rlimit limit{most, most};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   int last = -1;
   for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) last = fd;
