@@ -244,8 +244,10 @@ class Stranger {
                                                static_cast<size_t>(length))),
               0);
   }
-  Word hello(uint32_t ranks = 2) const {
-    return {.kind = WordKind::hello, .rank = 1, .ranks = ranks, .world = world_.number, .part = {}};
+  // As rank 1 of 2, of that id or of one made after it.
+  Word hello(uint64_t later = 0) const {
+    return {
+        .kind = WordKind::hello, .rank = 1, .ranks = 2, .world = world_.number + later, .part = {}};
   }
   void say(const Word& word) const {
     ASSERT_EQ(::send(socket_.get(), &word, sizeof word, MSG_NOSIGNAL), ssize_t{sizeof word});
@@ -287,11 +289,11 @@ TEST(Nccl_between_processes, Who_says_what_none_of_them_would_say_is_hung_up_on)
 TEST(Nccl_between_processes, A_part_whose_input_has_another_length_is_not_taken) {
   Processes crew(1, [](Post& post) {
     const UniqueId id = meet(post);
-    uint32_t ranks = 2;
+    uint64_t later = 0;
     for (const size_t count : {size_t{0}, size_t{1000}, SIZE_MAX}) {
       const Stranger caller(id);
       caller.call();
-      caller.say(caller.hello(ranks++));  // a world of another size: those before are over
+      caller.say(caller.hello(later++));  // in one world the rank is taken now
       caller.say({.kind = WordKind::arrival,
                   .rank = 1,
                   .is_allowed = true,
