@@ -8,6 +8,7 @@ import contextlib
 import copy
 import datetime
 import os
+import pickle
 import unittest
 
 import noria
@@ -544,12 +545,57 @@ class Construction(Base):
         self.assertEqual(list(outer.state_dict()), [f"net.{name}" for name in state])
         outer.load_state_dict(outer.state_dict())
 
+    def test_A_checkpoint_of_ddp_loads(self):
+        model = noria.torch.DataParallel(made(Cnn))
+        theirs = DDP(made(Cnn))
+        self.assertEqual(
+            str(model.load_state_dict(theirs.state_dict())), "<All keys matched successfully>"
+        )
+
+        # Expect: DDP's values, also below another module, and a child that is called so is no
+        # prefix.
+        self.assert_close(model, theirs.module)
+        outer = nn.ModuleDict({"net": model})
+        outer.load_state_dict({f"net.{name}": p for name, p in theirs.state_dict().items()})
+        child = noria.torch.DataParallel(nn.ModuleDict({"module": nn.Linear(2, 2)}))
+        child.load_state_dict(child.state_dict())
+
+    def test_A_model_that_is_copied_or_pickled_says_what_to_copy_instead(self):
+        model = noria.torch.DataParallel(nn.Linear(2, 2))
+        for copy_of in (copy.copy, copy.deepcopy, pickle.dumps):
+            with self.assertRaisesRegex(TypeError, "neither copied nor pickled.*[.]module"):
+                copy_of(model)
+            copy_of(model.module)
+
     def test_C25_ranks_with_other_shapes_or_flags_raise_the_parameters_name(self):
         shape = (2, 3) if RANK == 0 else (3, 2)
         with self.assertRaisesRegex(noria.MismatchError, "weight"):
             noria.torch.DataParallel(nn.Linear(*shape, bias=False))
         with self.assertRaisesRegex(noria.MismatchError, "unused"):
             noria.torch.DataParallel(nn.Linear(2, 2), find_unused_parameters=RANK == 0)
+
+    def test_C25_ranks_with_other_buffers_or_frozen_parameters_raise_the_name(self):
+        def with_buffers(*values):
+            module = nn.Linear(2, 2)
+            for i, value in enumerate(values):
+                module.register_buffer(f"buffer{i}", value)
+            return module
+
+        def with_frozen(columns):
+            module = nn.Linear(2, 2)
+            module.scale = nn.Parameter(torch.ones(2, columns), requires_grad=False)
+            return module
+
+        # As many bytes of another type, another shape, and one that others have not.
+        dtype = torch.int32 if RANK == 0 else torch.float32
+        with self.assertRaisesRegex(noria.MismatchError, f"buffer0, {dtype}"):
+            noria.torch.DataParallel(with_buffers(torch.ones(4, dtype=dtype)))
+        with self.assertRaisesRegex(noria.MismatchError, "buffer1"):
+            noria.torch.DataParallel(with_buffers(torch.ones(1), torch.ones(1 + RANK)))
+        with self.assertRaisesRegex(noria.MismatchError, "buffer0" if RANK else "is none"):
+            noria.torch.DataParallel(with_buffers(*[torch.ones(1)] * RANK))
+        with self.assertRaisesRegex(noria.MismatchError, "frozen parameter scale"):
+            noria.torch.DataParallel(with_frozen(1 + RANK))
 
     def test_Modules_that_cannot_be_averaged_are_refused_with_the_reason(self):
         frozen = nn.Linear(2, 2).requires_grad_(False)

@@ -55,7 +55,7 @@ class DataParallel(torch.nn.Module):
     ``gradient_as_bucket_view``: ``.grad`` lies in noria's memory, which saves a copy of all
     gradients; use ``zero_grad(set_to_none=False)``, or each is copied after all.
 
-    ``state_dict()`` is the module's own. Neither the set of parameters nor ``requires_grad`` may
+    ``state_dict()`` is the module's own; one of DistributedDataParallel loads as well. Neither the set of parameters nor ``requires_grad`` may
     change afterwards; forward() raises if it did.
     """
 
@@ -101,7 +101,7 @@ class DataParallel(torch.nn.Module):
             dtype, elements = DTYPES[slot.parameter.dtype]
             reducer.add(slot.name, slot.parameter.numel() * elements, dtype)
         reducer.seal()
-        _check_agreement(self.comm, slots)
+        _check_agreement(self.comm, module, slots)
         broadcast_tensors(self.comm, [p for p in module.parameters()])
         self.sync_buffers()
         self._steps = Steps(
@@ -114,7 +114,7 @@ class DataParallel(torch.nn.Module):
         self._is_synchronised = True
         self._close = weakref.finalize(self, self._steps.close)
         self._register_state_dict_hook(_without_prefix)
-        self._register_load_state_dict_pre_hook(_with_prefix)
+        self._register_load_state_dict_pre_hook(_with_prefix, with_module=True)
 
     def forward(self, *inputs: Any, **named_inputs: Any) -> Any:
         is_training = torch.is_grad_enabled()
@@ -164,6 +164,12 @@ class DataParallel(torch.nn.Module):
         """Takes the hooks off the parameters, which the module keeps with their gradients."""
         self._close()
 
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        raise TypeError(
+            "a noria.torch.DataParallel is neither copied nor pickled, for its hooks and its "
+            "communicator are of this process: take its .module, or its state_dict()"
+        )
+
     def _check_parameters(self) -> None:
         trained = [p for p in self.module.parameters() if p.requires_grad]
         is_same = len(trained) == len(self._slots) and all(
@@ -210,18 +216,34 @@ def _check_module(module: torch.nn.Module, slots: list[Slot]) -> None:
             )
 
 
-def _check_agreement(comm: Communicator, slots: list[Slot]) -> None:
-    """seal() has compared options, names, types and counts of elements; here shapes and strides
-    follow, and whoever disagrees, all ranks say so."""
-    shapes = [f"{tuple(s.parameter.size())} {s.strides}" for s in slots]
-    digests = [zlib.crc32(text.encode()) for text in shapes]
+def _check_agreement(comm: Communicator, module: torch.nn.Module, slots: list[Slot]) -> None:
+    """seal() has compared options, and of what is trained names, types and counts of elements. Here
+    follow its shapes and strides, and all of what only takes rank 0's values, which travel as
+    bytes; whoever disagrees, all ranks say so."""
+    tensors = [
+        f"parameter {s.name}, of shape {tuple(s.parameter.size())}, strides {s.strides}"
+        for s in slots
+    ]
+    for kind, named in (
+        ("frozen parameter", module.named_parameters()),
+        ("buffer", module.named_buffers()),
+    ):
+        tensors += [
+            f"{kind} {name}, {tensor.dtype} of shape {tuple(tensor.size())}"
+            for name, tensor in named
+            if not tensor.requires_grad
+        ]
+    count = array("q", [len(tensors)])
+    comm.all_reduce(count, Op.MAX)
+    tensors += ["none"] * (count[0] - len(tensors))
+    digests = [zlib.crc32(text.encode()) for text in tensors]
     extremes = array("q", [*digests, *(-digest for digest in digests)])
     comm.all_reduce(extremes, Op.MAX)
-    for i, slot in enumerate(slots):
-        if extremes[i] != -extremes[len(slots) + i]:
+    for i, tensor in enumerate(tensors):
+        if extremes[i] != -extremes[count[0] + i]:
             raise MismatchError(
-                f"ranks differ in the shape or the strides of parameter {slot.name}, which on rank "
-                f"{comm.rank} are {shapes[i]}"
+                f"ranks differ in tensor {i} of the module, which on rank {comm.rank} is {tensor}; "
+                "make the same module on every rank"
             )
 
 
@@ -254,6 +276,10 @@ def _without_prefix(_self, state: dict, prefix: str, _metadata) -> None:
         state[prefix + key[len(inner) :]] = state.pop(key)
 
 
-def _with_prefix(state: dict, prefix: str, *_arguments) -> None:
-    for key in [key for key in state if key.startswith(prefix)]:
-        state[f"{prefix}module.{key[len(prefix) :]}"] = state.pop(key)
+def _with_prefix(model: DataParallel, state: dict, prefix: str, *_arguments) -> None:
+    keys = [key for key in state if key.startswith(prefix)]
+    inner = f"{prefix}module."
+    is_ddps = all(key.startswith(inner) for key in keys) and not hasattr(model.module, "module")
+    if not is_ddps:  # DistributedDataParallel writes the keys as they are needed here
+        for key in keys:
+            state[inner + key[len(prefix) :]] = state.pop(key)
