@@ -44,7 +44,7 @@ std::optional<int> count(const std::string& name, Caller caller) {
 
 int missing(const Machine& machine, const char* name, Needs needs) {
   if (needs == Needs::nothing) return kSuccess;
-  if (!machine.is_initialised) return kNotInitialized;
+  if (machine.process == 0) return kNotInitialized;
   if (needs == Needs::device) return kSuccess;
   const Context* const context = machine.current();
   if (context == nullptr) return kInvalidContext;
@@ -56,13 +56,13 @@ int missing(const Machine& machine, const char* name, Needs needs) {
   return context->sticky;
 }
 
-// The machine of the process, which has no threads in a child of its own, and its mutex in whatever
-// state it was: as with CUDA, none of it is of use there.
+// The machine of the process that initialised it. A child has its threads no more, and its mutex in
+// whatever state it was: as with CUDA, none of it is of use there. Before cuInit a child is free.
 Machine& machine_here(const char* name) {
   Machine& machine = Machine::instance();
-  static const pid_t first = ::getpid();
-  if (::getpid() == first) return machine;
-  std::fprintf(stderr, "%s in a child of the process that uses the stand-in\n", name);
+  const pid_t process = machine.process;
+  if (process == 0 || process == ::getpid()) return machine;
+  std::fprintf(stderr, "%s in a child of the process that called cuInit\n", name);
   std::_Exit(EXIT_FAILURE);
 }
 

@@ -1,4 +1,6 @@
 // Devices and contexts.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -51,7 +53,7 @@ int cuInit(unsigned flags) {
   Call call("cuInit", Needs::nothing);
   if (call.is_over()) return call.code();
   if (flags != 0) return kInvalidValue;
-  call.machine().is_initialised = true;
+  call.machine().process = ::getpid();
   call.machine().start();
   return kSuccess;
 }

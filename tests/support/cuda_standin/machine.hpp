@@ -8,6 +8,9 @@
 // moves bytes.
 #pragma once
 
+#include <sys/types.h>
+
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -123,7 +126,8 @@ class Machine {
 
   std::mutex mutex;
   std::condition_variable changed;  // an operation is done, a communicator came on
-  bool is_initialised = false;
+  // The process that called cuInit, which alone has the machine from then on. 0: none yet.
+  std::atomic<pid_t> process{0};
   Memory memory;
   Checker checker;
   std::vector<std::string> violations;
