@@ -15,6 +15,8 @@ namespace {
 // How long who aborts waits for a launcher to come out of NCCL. One that does not is blocked there,
 // as in a caller's communicator that blocks, and comes out by the abort.
 constexpr Nanoseconds kComesOut = 1_s;
+// How long who gives memory back waits for the watch to abort, and for NCCL to come back from it.
+constexpr Nanoseconds kEnds = 3_s;
 
 Failure is_over() { return {NORIA_E_ABORTED, "NCCL's communicator was aborted"}; }
 
@@ -105,23 +107,32 @@ void NcclCollective::abort() {
   // It frees the communicator whatever it answers.
   if (const auto ended = options_.nccl->ask<&NcclSymbols::comm_abort>(comm_); !ended)
     log(LogLevel::warn, "%s: %s", options_.device->name().c_str(), ended.failure().text.c_str());
+  has_ended_.store(true);
 }
 
 void NcclCollective::leave(Nanoseconds deadline) {
   if (is_over_.load()) return;
   const auto current = options_.device->make_current();
+  bool is_out_of_step = false;
   if (step_in()) {
+    is_out_of_step = is_out_of_step_;
     // A second failure changes nothing: a communicator of ours takes its registrations with it.
-    for (void* const handle : registered_) static_cast<void>(forget(handle));
+    if (!is_out_of_step)
+      for (void* const handle : registered_) static_cast<void>(forget(handle));
     registered_.clear();
     inside_.leave();
   }
-  if (owner_ == Owner::caller) return is_over_.store(true);
+  if (owner_ == Owner::caller) {
+    is_over_.store(true);
+    return has_ended_.store(true);
+  }
+  if (is_out_of_step) return abort();
   const NcclApi& nccl = *options_.nccl;
   if (!settle(nccl.ask<&NcclSymbols::comm_finalize>(comm_), deadline, nullptr)) return abort();
   is_over_.store(true);
   if (const auto freed = nccl.ask<&NcclSymbols::comm_destroy>(comm_); !freed)
     log(LogLevel::warn, "%s: %s", options_.device->name().c_str(), freed.failure().text.c_str());
+  has_ended_.store(true);
 }
 
 // ---- NCCL goes on by itself ---------------------------------------------------------------------
@@ -173,6 +184,7 @@ Outcome<Ok> NcclCollective::launch(DeviceOperation& pair, Enqueue enqueue) {
   const Outcome<bool> answer = enqueue();
   Outcome<Ok> enqueued = Ok{};
   if (!answer || !*answer) enqueued = settle(answer, now_ns() + operations_.bound(), nullptr);
+  if (!enqueued) is_out_of_step_ = true;
   inside_.leave();
   NORIA_TRY(enqueued);
   NORIA_TRY(pair.done.record(stream_.handle()));
@@ -268,11 +280,20 @@ void* NcclCollective::register_memory(cuda::Pointer memory, size_t bytes) {
 bool NcclCollective::deregister_memory(void* handle) {
   if (handle == nullptr) return true;
   const auto current = options_.device->make_current();
-  if (!step_in()) return true;  // with the communicator its registrations are gone
-  const bool is_forgotten = forget(handle);
+  if (!step_in()) return await_end();
+  const bool is_out_of_step = is_out_of_step_;
+  const bool is_forgotten = !is_out_of_step && forget(handle);
   if (is_forgotten) registered_.erase(std::find(registered_.begin(), registered_.end(), handle));
   inside_.leave();
-  return is_forgotten;
+  return is_out_of_step ? await_end() : is_forgotten;
+}
+
+// With the communicator its registrations are gone.
+bool NcclCollective::await_end() const {
+  const Nanoseconds until = now_ns() + kEnds;
+  const Pause pause;
+  while (!has_ended_.load() && now_ns() < until) pause.take();
+  return has_ended_.load();
 }
 
 bool NcclCollective::forget(void* handle) {

@@ -89,7 +89,8 @@ class NcclCollective {
   // Tells NCCL of memory that is used again and again; what it makes of it is its own affair, and
   // where it cannot, nothing is lost. Null: not registered. A caller's communicator is told too.
   void* register_memory(cuda::Pointer memory, size_t bytes);
-  // Nothing under way uses the memory. False: NCCL may still count on it.
+  // Nothing under way uses the memory. False: NCCL may still count on it. After a failure it is the
+  // abort that makes NCCL forget, for which this waits a few seconds.
   bool deregister_memory(void* handle);
 
   // ---- the watch's, and its owner's when that is gone
@@ -116,6 +117,7 @@ class NcclCollective {
   Outcome<bool> enqueue_blocks(EnqueueBlock enqueue_block);
   bool step_in() NORIA_TRY_ACQUIRE(true, inside_);
   bool forget(void* handle) NORIA_REQUIRES(inside_);
+  bool await_end() const;
 
   const Options options_;
   const Owner owner_;
@@ -128,6 +130,9 @@ class NcclCollective {
   // sequentially consistent, so that one of the two sees the other.
   Seat inside_;
   std::atomic<bool> is_over_{false};
+  std::atomic<bool> has_ended_{false};  // and NCCL has come back from it
+  // An operation failed in NCCL, which may be in the midst of it: it is asked for nothing more.
+  bool is_out_of_step_ NORIA_GUARDED_BY(inside_) = false;
   std::vector<void*> registered_ NORIA_GUARDED_BY(inside_);  // handles; the same one twice, maybe
   bool has_told_ NORIA_GUARDED_BY(inside_) = false;          // that NCCL does not register
 };

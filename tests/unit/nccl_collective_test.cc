@@ -220,6 +220,47 @@ TEST_F(NcclMemoryTest, What_NCCL_did_not_forget_is_not_given_back_before_the_com
   EXPECT_TRUE(device_->api().call<&CudaSymbols::memory_free>(kept));
 }
 
+// An operation failed on its way to the stream, and nobody knows how far it came.
+void fall_out_of_step(NcclCollective* nccl, cuda::Pointer memory) {
+  void* const at = reinterpret_cast<void*>(memory);
+  DeviceOperation& pair = nccl->begin(10_s);
+  ASSERT_TRUE(pair.ready.record(nccl->stream().handle()));
+  standin::fail_call("ncclAllReduce", 1, standin::kNcclInternalError);
+  EXPECT_FALSE(nccl->all_reduce(pair, {.in = at, .out = at, .count = 1}));
+}
+
+TEST_F(NcclMemoryTest, A_communicator_out_of_step_is_not_asked_to_forget) {
+  const auto nccl = join();
+  ASSERT_NE(nccl, nullptr);
+  cuda::Pointer kept = 0;
+  const auto current = device_->make_current();
+  {
+    const auto memory = allocate(nccl.get());
+    kept = memory->pointer();
+    fall_out_of_step(nccl.get(), kept);
+  }
+  // Expect: nobody aborted it, so that its memory is not given back.
+  EXPECT_EQ(standin::calls("cuMemFree"), 0u);
+  nccl->leave(now_ns() + 10_s);
+  EXPECT_EQ(forgotten(), 0u);
+  EXPECT_TRUE(device_->api().call<&CudaSymbols::memory_free>(kept));
+}
+
+TEST_F(NcclMemoryTest, Memory_of_a_communicator_out_of_step_goes_when_that_is_aborted) {
+  const auto nccl = join();
+  ASSERT_NE(nccl, nullptr);
+  const auto current = device_->make_current();
+  std::thread watch;
+  {
+    const auto memory = allocate(nccl.get());
+    fall_out_of_step(nccl.get(), memory->pointer());
+    watch = std::thread([&] { nccl->abort(); });
+  }
+  watch.join();
+  EXPECT_EQ(forgotten(), 0u);
+  EXPECT_EQ(standin::calls("cuMemFree"), 1u);
+}
+
 TEST_F(NcclMemoryTest, Memory_may_outlive_a_communicator_however_that_ends) {
   for (const bool is_aborted : {false, true}) {
     const auto nccl = join();
