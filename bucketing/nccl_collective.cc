@@ -268,7 +268,8 @@ void* NcclCollective::register_memory(cuda::Pointer memory, size_t bytes) {
   const auto registered = options_.nccl->call<&NcclSymbols::comm_register>(
       comm_, reinterpret_cast<void*>(memory), bytes, &handle);
   const bool is_news = !registered && !std::exchange(has_told_, true);
-  if (registered) registered_.push_back(handle);
+  // NCCL_LOCAL_REGISTER=0: all is well, and nothing was registered.
+  if (registered && handle != nullptr) registered_.push_back(handle);
   inside_.leave();
   if (registered) return handle;
   if (is_news)

@@ -190,6 +190,17 @@ TEST_F(NcclMemoryTest, Where_NCCL_does_not_like_it_nothing_is_lost_and_it_is_sai
   EXPECT_EQ(lines_with("ncclCommRegister"), 1u);
 }
 
+TEST_F(NcclMemoryTest, What_NCCL_was_told_not_to_register_it_is_not_asked_to_forget) {
+  const auto nccl = join();
+  ASSERT_NE(nccl, nullptr);
+  // As with NCCL_LOCAL_REGISTER=0.
+  standin::skip_call("ncclCommRegister", 1);
+  { const auto memory = allocate(nccl.get()); }
+  nccl->leave(now_ns() + 10_s);
+  EXPECT_EQ(registered(), 1u);
+  EXPECT_EQ(forgotten(), 0u);
+}
+
 TEST_F(NcclMemoryTest, A_library_without_the_function_is_told_nothing) {
   const auto plain = NcclApi::open(std::getenv("TEST_PLAIN_NCCL"));
   ASSERT_TRUE(plain) << plain.failure().text;
