@@ -44,7 +44,10 @@ int new_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }
 
 }  // namespace
 
-Line::~Line() { ::close(fd); }
+Line::~Line() { close(); }
+void Line::close() {
+  if (fd >= 0) ::close(std::exchange(fd, -1));
+}
 
 std::string wire_bytes(Word word, std::string_view payload) {
   word.bytes = payload.size();
@@ -123,13 +126,16 @@ bool Exchange::start() {
   return true;
 }
 
-// Its sockets are the parent's as well, which goes on with them; the thread is the parent's alone.
+// Its sockets are the parent's as well, which goes on with them; the thread is the parent's alone,
+// and what that held of the lines is not let go here.
 void Exchange::forget_parent() {
   for (int* const fd : {&listener_, &wake_})
     if (*fd >= 0) ::close(std::exchange(*fd, -1));
   address_ = 0;
-  for (const std::shared_ptr<Line>& line : lines_)
+  for (const std::shared_ptr<Line>& line : lines_) {
+    line->close();
     if (const auto world = std::exchange(line->world, nullptr)) world->lines.clear();
+  }
   lines_.clear();
 }
 

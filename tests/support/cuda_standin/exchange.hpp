@@ -55,8 +55,9 @@ struct Line : std::enable_shared_from_this<Line> {
   ~Line();
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
+  void close();
 
-  const int fd;
+  int fd;
   std::shared_ptr<World> world;  // null: it has said no hello
   bool is_leaving = false;       // it ends when all is written
   std::string unwritten;
