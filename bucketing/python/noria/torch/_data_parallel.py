@@ -55,8 +55,8 @@ class DataParallel(torch.nn.Module):
     ``gradient_as_bucket_view``: ``.grad`` lies in noria's memory, which saves a copy of all
     gradients; use ``zero_grad(set_to_none=False)``, or each is copied after all.
 
-    ``state_dict()`` is the module's own; one of DistributedDataParallel loads as well. Neither the set of parameters nor ``requires_grad`` may
-    change afterwards; forward() raises if it did.
+    ``state_dict()`` is the module's own; one of DistributedDataParallel loads as well. Neither the
+    set of parameters nor ``requires_grad`` may change afterwards; forward() raises if it did.
     """
 
     def __init__(
