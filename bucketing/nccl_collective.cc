@@ -113,18 +113,19 @@ void NcclCollective::abort() {
 void NcclCollective::leave(Nanoseconds deadline) {
   if (is_over_.load()) return;
   const auto current = options_.device->make_current();
-  bool is_out_of_step = false;
+  bool is_out_of_step = false, has_forgotten = true;
   if (step_in()) {
     is_out_of_step = is_out_of_step_;
-    // A second failure changes nothing: a communicator of ours takes its registrations with it.
+    has_forgotten = !is_out_of_step || registered_.empty();
     if (!is_out_of_step)
-      for (void* const handle : registered_) static_cast<void>(forget(handle));
+      for (void* const handle : registered_) has_forgotten &= forget(handle);
     registered_.clear();
     inside_.leave();
   }
   if (owner_ == Owner::caller) {
     is_over_.store(true);
-    return has_ended_.store(true);
+    // One of ours takes its registrations with it, a caller's goes on and counts on the memory.
+    return has_ended_.store(has_forgotten);
   }
   if (is_out_of_step) return abort();
   const NcclApi& nccl = *options_.nccl;

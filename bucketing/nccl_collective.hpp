@@ -130,7 +130,7 @@ class NcclCollective {
   // sequentially consistent, so that one of the two sees the other.
   Seat inside_;
   std::atomic<bool> is_over_{false};
-  std::atomic<bool> has_ended_{false};  // and NCCL has come back from it
+  std::atomic<bool> has_ended_{false};  // NCCL came back from it, and counts on no memory of ours
   // An operation failed in NCCL, which may be in the midst of it: it is asked for nothing more.
   bool is_out_of_step_ NORIA_GUARDED_BY(inside_) = false;
   std::vector<void*> registered_ NORIA_GUARDED_BY(inside_);  // handles; the same one twice, maybe

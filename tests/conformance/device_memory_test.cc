@@ -163,6 +163,31 @@ TEST_P(DeviceMemoryOf, A_callers_communicator_that_nobody_aborted_forgets_too) {
   EXPECT_EQ(standin::violations(), std::vector<std::string>());
 }
 
+TEST_P(DeviceMemoryOf, What_a_callers_communicator_did_not_forget_is_not_given_back) {
+  standin::reset(4);
+  standin::UniqueId nccl_id;
+  ASSERT_EQ(ncclGetUniqueId(&nccl_id), 0);
+  const noria_unique_id id = make_job_id();
+  std::latch are_destroyed(2);
+  run_rank_threads(2, [&](int32_t rank) {
+    standin::OnDevice on(rank);
+    void* theirs = nullptr;
+    ASSERT_EQ(ncclCommInitRank(&theirs, 2, nccl_id, rank), 0);
+    {
+      DeviceRank mine(id, rank, 2, small_model(), device_config(GetParam()), 2, 20'000, theirs);
+      mine.seal();
+      mine.run_good_step(0, 1);
+      if (rank == 0) standin::fail_call("ncclCommDeregister", 1, standin::kNcclSystemError);
+      destroy_comm(mine);
+      destroy_reducer(mine);
+    }
+    are_destroyed.arrive_and_wait();
+    ASSERT_EQ(ncclCommAbort(theirs), 0);
+  });
+  // Expect: no violation, as of memory that goes while NCCL counts on it.
+  EXPECT_EQ(standin::violations(), std::vector<std::string>());
+}
+
 TEST_P(DeviceMemoryOf, Steps_go_on_where_NCCL_does_not_like_it) {
   run_job(2, device_config(GetParam()), [](DeviceRank& mine) {
     if (mine.rank == 0) standin::fail_call("ncclCommRegister", 1, standin::kNcclSystemError);

@@ -107,6 +107,7 @@ Request* SendState::try_send(const RegionState* region, uint64_t offset, uint64_
 Request* SendState::try_send_long(const RegionState* region, uint64_t offset, uint64_t bytes) {
   const uint64_t sequence = next_;
   const CreditView credit = read_credit(ring_[wire::slot_of(sequence)], sequence);
+  NORIA_CHECK(credit, "a credit that is read once more is not there");
   Request& request = requests_[wire::slot_of(sequence)];
   if (!goes_in_parts(request, credit, region, offset, bytes))
     return request.is_done() ? &request : nullptr;
