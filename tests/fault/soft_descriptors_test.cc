@@ -1,10 +1,15 @@
-// The software HCA in a process that has run out of descriptors, or of threads.
+// The software HCA in a process that has run out of descriptors, of addresses, or of threads.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/cpu_time.hpp"
@@ -24,6 +29,57 @@ std::vector<int> take_all_descriptors() {
   for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) taken.push_back(fd);
   return taken;
 }
+
+// What the process writes to standard error while it lives.
+class Told {
+ public:
+  Told() { testing::internal::CaptureStderr(); }
+  ~Told() {
+    const std::string text = testing::internal::GetCapturedStderr();
+    // Expect: the lack, by its name, once for however many rounds it lasts.
+    EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 1) << text;
+    EXPECT_TRUE(text.empty() || text.find("ulimit -n") != std::string::npos) << text;
+  }
+  Told(const Told&) = delete;
+  Told& operator=(const Told&) = delete;
+};
+
+// A call needs a descriptor for its socket and then some for what comes over it: here there is one
+// for the socket alone.
+class OneDescriptor {
+ public:
+  OneDescriptor() {
+    ::close(taken_.back());
+    taken_.pop_back();
+  }
+  ~OneDescriptor() {
+    for (const int fd : taken_) ::close(fd);
+  }
+  OneDescriptor(const OneDescriptor&) = delete;
+  OneDescriptor& operator=(const OneDescriptor&) = delete;
+
+ private:
+  std::vector<int> taken_ = take_all_descriptors();
+};
+
+// No addresses for another process's segment, whose 200 MB are room for 1023 peers.
+class FewAddresses {
+ public:
+  FewAddresses() {
+    EXPECT_EQ(::getrlimit(RLIMIT_AS, &before_), 0);
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit limit = before_;
+    limit.rlim_cur = pages * static_cast<rlim_t>(::getpagesize()) + (rlim_t{64} << 20);
+    EXPECT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+  }
+  ~FewAddresses() { EXPECT_EQ(::setrlimit(RLIMIT_AS, &before_), 0); }
+  FewAddresses(const FewAddresses&) = delete;
+  FewAddresses& operator=(const FewAddresses&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 struct Introduction {
   Address address;
@@ -46,6 +102,7 @@ TEST(SoftDescriptors, A_caller_that_finds_none_is_let_in_later_and_costs_no_core
       [](Post& p) {
         End end;
         const auto caller = p.peer.exchange(end.introduction());
+        std::optional<Told> told(std::in_place);
         const std::vector<int> taken = take_all_descriptors();
         p.peer.meet();
         p.peer.meet();  // it has called
@@ -54,6 +111,7 @@ TEST(SoftDescriptors, A_caller_that_finds_none_is_let_in_later_and_costs_no_core
         // Expect: asleep. A thread that spins uses the whole second.
         EXPECT_LT(cpu_seconds() - before, 0.4);
         for (const int fd : taken) ::close(fd);
+        told.reset();
         end.hca.connect(end.qp.get(), caller.address);
         p.peer.meet();
         p.peer.meet();  // it has written
@@ -119,18 +177,18 @@ TEST(SoftDescriptors, Who_finds_no_memory_waits_wakes_nobody_meanwhile_and_is_le
   });
 }
 
-// A call needs a descriptor for its socket and then some for what comes over it: here there is one
-// for the socket alone. Side `poor` has no more while the other tries.
+// Side `poor` lacks it while the other tries.
+template <typename Lack>
 void expect_they_meet_later(int poor) {
   run_pair([=](Post& p) {
     End end;
     const auto other = p.peer.exchange(end.introduction());
     paint(end.buffer->data(), 2048, static_cast<uint64_t>(p.side));
-    std::vector<int> taken;
+    std::optional<Told> told;
+    std::optional<Lack> lack;
     if (p.side == poor) {
-      taken = take_all_descriptors();
-      ::close(taken.back());
-      taken.pop_back();
+      told.emplace();
+      lack.emplace();
     }
     p.peer.meet();
     const auto write = [&] {
@@ -148,7 +206,8 @@ void expect_they_meet_later(int poor) {
         EXPECT_TRUE(is_empty(end.cq.get()));
     }
     p.peer.meet();
-    for (const int fd : taken) ::close(fd);
+    lack.reset();
+    told.reset();
     if (p.side == 0) {
       end.hca.connect(end.qp.get(), other.address);
       write();
@@ -163,11 +222,19 @@ void expect_they_meet_later(int poor) {
 }
 
 TEST(SoftDescriptors, A_called_process_that_lacks_them_for_the_greeting_is_met_later) {
-  expect_they_meet_later(0);
+  expect_they_meet_later<OneDescriptor>(0);
 }
 
 TEST(SoftDescriptors, A_calling_process_that_lacks_them_for_the_answer_is_met_later) {
-  expect_they_meet_later(1);
+  expect_they_meet_later<OneDescriptor>(1);
+}
+
+TEST(SoftDescriptors, A_called_process_that_has_no_addresses_for_the_caller_is_met_later) {
+  expect_they_meet_later<FewAddresses>(0);
+}
+
+TEST(SoftDescriptors, A_calling_process_that_has_no_addresses_for_the_called_is_met_later) {
+  expect_they_meet_later<FewAddresses>(1);
 }
 
 TEST(SoftDescriptors, Without_descriptors_nothing_is_made_and_the_reason_is_told) {

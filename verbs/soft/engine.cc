@@ -372,12 +372,18 @@ void Engine::watch_callers(uint32_t events) {
 
 void Engine::rest_links() {
   constexpr Nanoseconds kRest = 100'000'000;
-  log(LogLevel::warn,
-      "no descriptor or no memory for a process that calls or answers: it waits; raise the limit "
-      "of "
-      "open files");
+  constexpr Nanoseconds kTellAgain = 10'000'000'000;
+  const Nanoseconds now = device_now();
+  if (now >= lack_told_again_) {
+    lack_told_again_ = now + kTellAgain;
+    log(LogLevel::warn,
+        "a process that calls or answers waits, for there is no descriptor or no memory for it, or "
+        "no "
+        "%zu MB of addresses: raise the limit of open files (ulimit -n) or of memory (ulimit -v)",
+        sizeof(SharedSegment) / 1'000'000);
+  }
   watch_callers(0);
-  links_due_ = device_now() + kRest;
+  links_due_ = now + kRest;
 }
 
 // When to look at callers and links again; kNever while they are watched.

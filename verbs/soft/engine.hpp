@@ -200,7 +200,8 @@ class Engine {
   uint32_t channel_serial_ NORIA_GUARDED_BY(queues_) = 1;
 
   Nanoseconds links_due_ = kNever;  // the service thread's own; see rest_links()
-  bool tcp_rests_ = false;          // likewise; see tend_tcp()
+  Nanoseconds lack_told_again_ = 0;
+  bool tcp_rests_ = false;  // likewise; see tend_tcp()
   // When the service thread looks next. Written under the lock, which also sets the timer.
   SpinLock timer_lock_;
   std::atomic<Nanoseconds> next_look_{kNever};

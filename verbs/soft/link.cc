@@ -140,7 +140,7 @@ bool has_room_for_descriptors(int fd) {
 }  // namespace
 
 Link::Event Link::receive(Received* out) {
-  if (!has_room_for_descriptors(fd())) return Event::no_descriptor;
+  if (!has_room_for_descriptors(fd())) return Event::no_room;
   iovec data{&out->message, sizeof out->message};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kLinkFds)] = {};
   msghdr header{};

@@ -75,9 +75,9 @@ class Link {
   bool flush();
   bool has_unsent() const { return !unsent_.empty(); }
 
-  // `no_descriptor`: there is none for what may come with the next message, which stays unread; a
-  // message whose descriptors are lost is lost itself.
-  enum class Event { message, nothing, closed, no_descriptor };
+  // `no_room`: there is no descriptor for what may come with the next message, which stays unread:
+  // a message whose descriptors are lost is lost itself.
+  enum class Event { message, nothing, closed, no_room };
   Event receive(Received* out);
 
  private:

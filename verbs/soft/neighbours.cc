@@ -1,6 +1,7 @@
 #include "verbs/soft/neighbours.hpp"
 
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,14 @@ namespace noria::soft {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;  // under the lock, or counters and hints
+
+// Whether a peer's segment could be mapped, as its greeting asks. One that is read and not mapped
+// is a connection lost, which the peer asks for anew at once, and so on.
+bool has_room_for_segment() {
+  void* room = ::mmap(nullptr, sizeof(SharedSegment), PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return room != MAP_FAILED && ::munmap(room, sizeof(SharedSegment)) == 0;
+}
 
 }  // namespace
 
@@ -154,9 +163,10 @@ bool Neighbours::on_link(int fd) {
   if (!contact.link.has_unsent()) watch(fd, EPOLLIN);
   while (is_good) {
     Received received;
-    const Link::Event event = contact.link.receive(&received);
+    const bool has_room = contact.peer != nullptr || has_room_for_segment();
+    const Link::Event event = has_room ? contact.link.receive(&received) : Link::Event::no_room;
     if (event == Link::Event::nothing) return true;
-    if (event == Link::Event::no_descriptor) {
+    if (event == Link::Event::no_room) {
       ::epoll_ctl(self_.epoll, EPOLL_CTL_DEL, fd, nullptr);
       contact.is_resting = true;
       return false;

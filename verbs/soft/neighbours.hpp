@@ -71,7 +71,8 @@ class Neighbours {
 
   // False: no descriptor for a caller, which goes on waiting and would wake us without end.
   bool on_listener() NORIA_EXCLUDES(mutex_);
-  // False: no descriptor for what comes over the link, which is watched again after resume_links().
+  // False: no descriptor for what comes over the link, or no addresses to map it at. It is watched
+  // again after resume_links().
   bool on_link(int fd) NORIA_EXCLUDES(mutex_);
   void resume_links() NORIA_EXCLUDES(mutex_);
   void on_pidfd(int fd) NORIA_EXCLUDES(mutex_);
