@@ -23,6 +23,11 @@
 #include "tests/support/cuda_standin/on_device.hpp"
 #include "tests/support/no_descriptors.hpp"
 
+// The thread sanitizer lets no child of a process with threads make threads, unless it is told so:
+// the child here makes one, and takes over none of what its parent's were at.
+extern "C" const char* __tsan_default_options();  // NOLINT(bugprone-reserved-identifier)
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
+
 namespace noria::standin {
 namespace {
 
